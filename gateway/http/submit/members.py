@@ -1,0 +1,39 @@
+"""The members of a JSON object inside a body, each as the bytes that stood there."""
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from gateway.http.submit.nesting import Nesting
+from gateway.problems import ApiError, invalid, shown
+
+_STEP_BYTES = 64 * 1024
+"""What is scanned before others have their turn."""
+
+
+async def members_of(raw: Raw, where: str, most: int) -> dict[str, Raw]:
+    """The members of an object.
+
+    Args:
+        raw: the object; the nesting of the whole body has been checked.
+        where: its place, as in `FieldError.pointer`.
+        most: bound on their number.
+
+    Raises:
+        ApiError: INVALID_REQUEST: it is no object, or has too many members, or names one twice.
+    """
+    text = memoryview(raw)
+    nesting = Nesting(where, max_members=most)
+    try:
+        members = msgspec.json.decode(text, type=dict[str, Raw])
+        for start in range(0, len(text), _STEP_BYTES):
+            if start:
+                await trio.lowlevel.checkpoint()
+            nesting.feed(bytes(text[start : start + _STEP_BYTES]))
+    except msgspec.DecodeError as error:
+        raise invalid(where, f"expected an object; {shown(error)}") from error
+    except ApiError as error:
+        raise invalid(where, error.detail) from error
+    if len(members) != nesting.members:
+        raise invalid(where, "it names a member twice")
+    return members

@@ -1,0 +1,1 @@
+"""What the ledger can do, one subject a file. Every function runs in a transaction and returns its answer."""

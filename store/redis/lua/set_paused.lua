@@ -1,0 +1,13 @@
+-- Pauses an upstream for every replica, or lets it go on.
+-- KEYS: [1] meta
+-- ARGV: [4] {up, paused}
+-- Returns: 1
+-- Atomicity: one step. Nothing is granted while paused; calls in flight end.
+-- needs: base moves lanes records slots
+if ARGS.paused then
+  call('SADD', P .. 'paused', ARGS.up)
+else
+  call('SREM', P .. 'paused', ARGS.up)
+  arrange(ARGS.up)
+end
+return reply(1)

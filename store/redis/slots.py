@@ -1,0 +1,272 @@
+"""Slots for synchronous callers, out of pools that all replicas share.
+
+    acquire ──at once──▶ held ──release──▶ gone
+       │                  ▲ │
+       └─▶ in line ─offer─┘ └─lost (purged: not renewed in time)─▶ the block is cancelled, `LeaseLost`
+
+A caller in line is a task here and an entry in the store with an expiry of PATIENCE_MS, renewed while it waits. An
+offer is a lease that lives for two seconds unless it is accepted; whoever is cancelled gives back what it was offered.
+"""
+
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final
+
+import trio
+
+from store.errors import LeaseLost, LineFull, StoreUnavailable
+from store.job import PriorityClass
+from store.policy import StorePolicy, UpstreamSlots
+from store.redis import keys
+from store.redis.records import CLASS_LETTERS
+from store.redis.steps import Step, Steps
+from store.values import Lease, SlotCounts
+
+PATIENCE_MS: Final = 5_000
+"""How long an entry in line lives unless it is renewed."""
+RENEW_S: Final = 2.0
+RELEASE_S: Final = 2.0
+"""Longest that a release holds the caller's task."""
+FULL: Final = 0
+"""What `acquire` answers instead of an endpoint when the line is full."""
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """One synchronous call, from its place in line to its end."""
+
+    name: str
+    upstream: UpstreamSlots
+    cls: PriorityClass
+    tenant: str
+    endpoint: str | None = None
+    """Where its slot is, once it has or was offered one."""
+    told: trio.Event = field(default_factory=trio.Event)
+    """Set when there is news: an offer, or its place in line is gone."""
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    """The caller's block; cancelled when the lease is lost."""
+    lost: bool = False
+    refused: bool = False
+    """It has nothing to give back."""
+    answered: bool = False
+    """Its endpoint has answered: a bar that is over is lifted with the release."""
+
+    def said(self) -> dict[str, object]:
+        """As scripts are told of it."""
+        return {
+            "up": self.upstream.name,
+            "cls": CLASS_LETTERS[self.cls],
+            "tenant": self.tenant,
+            "name": self.name,
+        }
+
+
+class RedisSlots:
+    """The pools as one replica sees them (`store.api.SlotPools`).
+
+    Args:
+        policy: the bounds.
+        replica: names the leases of its calls.
+        release_failed: told of each lease that could not be released, and so is left to expire.
+    """
+
+    def __init__(self, policy: StorePolicy, replica: str, release_failed: Callable[[], None]) -> None:
+        self._visibility_ms = policy.visibility_timeout_ms
+        self._replica = replica
+        self._release_failed = release_failed
+        self._numbers = count(1)
+        self._waiting: dict[str, _Call] = {}
+        self._held: dict[str, _Call] = {}
+        self._somebody_waits = trio.Event()
+        self.steps: Steps
+        """To the store; set once, before the first call."""
+
+    def __repr__(self) -> str:
+        return f"<RedisSlots {len(self._held)} held, {len(self._waiting)} waiting>"
+
+    @asynccontextmanager
+    async def lease(
+        self, upstream: UpstreamSlots, cls: PriorityClass, tenant: str, *, max_waiters: int | None = None
+    ) -> AsyncIterator[Lease]:
+        """See `store.api.SlotPools.lease`."""
+        call = _Call(f"{self._replica}:{next(self._numbers)}", upstream, cls, tenant)
+        try:
+            endpoint = await self._wait(call, max_waiters)
+            await trio.lowlevel.checkpoint_if_cancelled()
+            with call.scope:
+                yield Lease(upstream.name, endpoint, call.name)
+        finally:
+            self._held.pop(call.name, None)
+            with trio.move_on_after(RELEASE_S, shield=True) as scope:
+                if not call.refused:
+                    await self._release(call)
+            if scope.cancelled_caught:
+                self._release_failed()
+        if call.lost:
+            raise LeaseLost(call.name)
+
+    async def move(self, lease: Lease, upstream: UpstreamSlots, tried: Collection[str]) -> Lease | None:
+        """See `store.api.SlotPools.move`."""
+        call = self._held.get(lease.name)
+        if call is None:
+            raise LeaseLost(lease.name)
+        call.upstream = upstream
+        asked = {
+            "visibility": self._visibility_ms,
+            "short": keys.short(lease.endpoint),
+            "tried": [keys.short(url) for url in tried],
+        }
+
+        def read(said: Sequence[Any]) -> Lease | None:
+            if said[0] is None:
+                raise LeaseLost(lease.name)
+            endpoint = said[0].decode()
+            if not endpoint:
+                return None
+            call.endpoint = endpoint
+            return Lease(lease.upstream, endpoint, lease.name)
+
+        return await self.steps.take(
+            Step("move_call", call.said() | asked, (keys.capacities(upstream),)), read
+        )
+
+    def answered(self, lease: Lease) -> None:
+        """See `store.api.SlotPools.answered`."""
+        if call := self._held.get(lease.name):
+            call.answered = True
+
+    async def counts(self, upstream: str) -> SlotCounts:
+        """See `store.api.SlotPools.counts`."""
+
+        def read(said: Sequence[Any]) -> SlotCounts:
+            used, interactive, batch, paused, barred = said
+            return SlotCounts(
+                {url.decode(): leases for url, leases in used},
+                {PriorityClass.INTERACTIVE: interactive, PriorityClass.BATCH: batch},
+                paused=bool(paused),
+                barred=frozenset(url.decode() for url in barred),
+            )
+
+        return await self.steps.take(Step("slot_counts", {"up": upstream}), read)
+
+    # ------------------------------------------------------------------------------------- a call's way
+
+    async def _wait(self, call: _Call, max_waiters: int | None) -> str:
+        """Stand in line until there is a slot; its endpoint."""
+        self._waiting[call.name] = call
+        self._somebody_waits.set()
+        try:
+            while True:
+                call.told = trio.Event()
+                endpoint = await self._acquire(call, max_waiters)
+                max_waiters = None  # whoever stood in line stays in it
+                if endpoint is None:
+                    endpoint = await self._wait_offer(call)
+                if endpoint is not None:
+                    call.endpoint = endpoint
+                    self._held[call.name] = call
+                    return endpoint
+        finally:
+            del self._waiting[call.name]
+
+    async def _wait_offer(self, call: _Call) -> str | None:
+        """Wait in line; None when the place is gone, the offer has expired, or is of no endpoint of ours."""
+        await call.told.wait()
+        if (endpoint := call.endpoint) is None:
+            return None
+        if all(each.url != endpoint for each in call.upstream.endpoints):
+            await self._release(call)
+        elif await self._accept(call, endpoint):
+            return endpoint
+        call.endpoint = None
+        return None
+
+    async def _acquire(self, call: _Call, max_waiters: int | None) -> str | None:
+        asked = {"visibility": self._visibility_ms, "patience": PATIENCE_MS, "most": max_waiters}
+        step = Step("acquire", call.said() | asked, (keys.capacities(call.upstream),))
+
+        # A refusal comes as an answer: what the step made known to others stands.
+        got = await self.steps.take(
+            step, lambda said: said[0].decode() if isinstance(said[0], bytes) else said[0]
+        )
+        if got == FULL and max_waiters is not None:
+            call.refused = True
+            raise LineFull(call.upstream.name, max_waiters)
+        return got
+
+    async def _accept(self, call: _Call, endpoint: str) -> bool:
+        asked = {"visibility": self._visibility_ms, "short": keys.short(endpoint)}
+        return await self.steps.take(Step("accept", call.said() | asked), lambda said: bool(said[0]))
+
+    async def _release(self, call: _Call) -> None:
+        """Give back slot and place in line. Fails: both are left to expire."""
+        urls = {endpoint.url for endpoint in call.upstream.endpoints}
+        shorts = [keys.short(url) for url in urls | ({call.endpoint} if call.endpoint else set())]
+        asked = {
+            "shorts": shorts,
+            "answered": keys.short(call.endpoint) if call.endpoint and call.answered else None,
+        }
+        try:
+            await self.steps.take(Step("release", call.said() | asked), len)
+        except StoreUnavailable:
+            self._release_failed()
+
+    # --------------------------------------------------------------------------- what the store tells
+
+    def offered(self, name: str, endpoint: str) -> None:
+        """A slot was offered to a call in line."""
+        call = self._waiting.get(name)
+        if call is not None:
+            call.endpoint = endpoint
+            call.told.set()
+
+    def held(self) -> list[list[str]]:
+        """The leases of this replica, as a renewal lists them."""
+        return [
+            [
+                call.name,
+                call.upstream.name,
+                keys.short(call.endpoint or ""),
+                CLASS_LETTERS[call.cls],
+                call.tenant,
+            ]
+            for call in self._held.values()
+        ]
+
+    def lost(self, names: Sequence[str]) -> None:
+        """These leases were purged: their calls end."""
+        for name in names:
+            call = self._held.pop(name, None)
+            if call is not None:
+                call.lost = True
+                call.scope.cancel("slot lease lost: it was not renewed in time")
+
+    async def keep_waiting(self) -> None:
+        """Renew the entries of calls in line. A service of the store; asks nothing while nobody waits."""
+        while True:
+            await self._somebody_waits.wait()
+            await trio.sleep(RENEW_S)
+            if not self._waiting:
+                self._somebody_waits = trio.Event()
+                continue
+            try:
+                gone = await self.steps.take(
+                    self._wait_step(), lambda said: [each.decode() for each in said[0]]
+                )
+            except StoreUnavailable:
+                continue  # who waits is told when it asks; the next renewal comes soon
+            self.ask_again(gone)
+
+    def _wait_step(self) -> Step:
+        waiting = [[call.name, call.upstream.name] for call in self._waiting.values()]
+        pools = {call.upstream.name: keys.capacities(call.upstream) for call in self._waiting.values()}
+        asked = {"waiting": waiting, "ups": list(pools), "patience": PATIENCE_MS}
+        return Step("wait", asked, tuple(pools.values()))
+
+    def ask_again(self, names: Sequence[str] | None = None) -> None:
+        """Places in line that are gone (offered, which was not heard, or expired); None: nobody knows of any."""
+        for name in list(self._waiting) if names is None else names:
+            if call := self._waiting.get(name):
+                call.told.set()

@@ -1,0 +1,72 @@
+"""GW-18: calls through a gateway process, on both stores: slots, stream, audit event, drain."""
+
+import base64
+import json
+import signal
+from pathlib import Path
+
+import pytest
+import trio
+import zstandard
+from gateway_process import audit_events, running, until
+from redis_server import RedisServer
+
+from adapters.testing.scripts import Gated, answer, head
+from adapters.testing.stub import open_stub_upstream
+
+ASK = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+OK = b'{"id":"c","usage":{"prompt_tokens":3,"completion_tokens":2}}'
+FIRST, LAST = b"data: 1\n\n", b"data: [DONE]\n\n"
+
+
+def write(folder: Path, upstream: str, store: str) -> Path:
+    path = folder / "gateway.yaml"
+    path.write_text(f"""
+server: {{bind: 127.0.0.1:0, admin_bind: 127.0.0.1:0, drain_timeout_s: 30}}
+{store}
+audit: {{sinks: [{{type: file, path: data/audit.jsonl}}]}}
+upstreams:
+  - {{name: llm, type: llm, class: on_prem, models: [m], endpoints: [{{url: "{upstream}", slots: 2}}]}}
+""")
+    return path
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+@pytest.mark.parametrize("store", ["local", "redis"])
+async def test_process_llm_calls_and_drain(tmp_path: Path, store: str, shared_redis: RedisServer) -> None:
+    """A call and a stream pass through a process; a drain lets the stream end, refuses others, and loses no event
+    (GW-10, GW-18)."""
+    kept = "local: {data_dir: data, min_free_bytes: 0}"
+    if store == "redis":
+        kept = f"coordination: redis\nredis: {{url: '{shared_redis.url}', prefix: llm-{tmp_path.name}}}"
+    begun = head(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"}) + chunk(FIRST)
+    stream = Gated(begun, chunk(LAST) + b"0\r\n\r\n")
+    async with (
+        open_stub_upstream(answer(OK), stream) as stub,
+        running(write(tmp_path, stub.url, kept), tmp_path / "log") as gateway,
+        gateway.client() as client,
+    ):
+        said = await client.post("/v1/chat/completions", json=ASK)
+        assert (said.status_code, said.content) == (200, OK)
+        assert [each["id"] for each in (await client.get("/v1/models")).json()["data"]] == ["m"]
+        stream.gates[0].set()
+        async with client.stream("POST", "/v1/chat/completions", json=ASK | {"stream": True}) as streamed:
+            pieces = streamed.aiter_raw()
+            assert await anext(pieces) == FIRST
+            gateway.signal(signal.SIGTERM)
+            await until(lambda: "drain: nothing is begun any more" in gateway.log.read_text())
+            refused = await client.post("/v1/chat/completions", json=ASK)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "DRAINING")
+            stream.open()
+            assert b"".join([piece async for piece in pieces]) == LAST
+        assert await gateway.ended() == 0
+    call, streamed_call = audit_events(tmp_path)
+    assert (call["operation"], call["status"], call["usage"]["output_tokens"]) == ("chat", "completed", 2)
+    body = zstandard.ZstdDecompressor().decompress(base64.b64decode(call["request"]["body"]))
+    assert json.loads(body) == ASK
+    assert (streamed_call["stream"], streamed_call["response"]["bytes"]) == (True, len(FIRST + LAST))
+    assert [line for line in gateway.lines() if line["level"] == "error"] == []
+    await trio.lowlevel.checkpoint()
