@@ -106,7 +106,11 @@ async def test_scaling_page_account_is_enough(guarded, tmp_path):
         async with running(config, tmp_path / "log") as gateway, gateway.client() as client:
             large = await submit(client, bytes(300_000), **{"Idempotency-Key": "one"})
             small = await submit(client, b"page", **{"X-Run-At": "2026-01-01T00:00:00Z"})
-            for job in await until_all_done(client, [large["job_id"], small["job_id"]]):
+            children = [{"inline": "cGFnZQ=="}] * 3
+            fanout = {"model": "stub", "max_parallel": 2, "children": children}
+            group = (await client.post("/jobs", json={"fanout": fanout})).raise_for_status().json()
+            ids = [large["job_id"], small["job_id"], group["job_id"]]
+            for job in await until_all_done(client, ids):
                 assert job["status"] == "completed"
             gateway.signal(signal.SIGTERM)
             assert await gateway.ended() == 0

@@ -9,6 +9,7 @@ import trio
 from llm_world import CHAT, World, llm, open_world, until
 from test_llm_failover import refusing
 from test_llm_streams import CHUNKED, USAGE, chunk, delta
+from trio.testing import wait_all_tasks_blocked
 
 from adapters.testing.scripts import message, sends, sends_in_pieces
 from adapters.testing.stub import StubUpstream, open_stub_upstream
@@ -95,7 +96,7 @@ async def run_cancelled_at(
     step: int, world: World, *, drained: bool, in_line: bool
 ) -> tuple[bool, EndedCall]:
     """One call, cancelled at a step; whether it was long enough to reach it, and its event."""
-    instrument, over = CancelAtStep(step), trio.Event()
+    instrument = CancelAtStep(step)
     if drained:
         instrument.gate = world.gate
     call = a_call(world, Taker(instrument.scope))
@@ -108,15 +109,13 @@ async def run_cancelled_at(
                 await call.run()
         finally:
             trio.lowlevel.remove_instrument(instrument)
-            over.set()
 
     async with trio.open_nursery() as nursery:
         if in_line:
             slots = world.services.health.of("llm").slots()
             async with world.store.slots.lease(slots, PriorityClass.INTERACTIVE, "other"):
                 nursery.start_soon(run)
-                while not over.is_set() and not await waiters(world):
-                    await trio.lowlevel.checkpoint()
+                await wait_all_tasks_blocked()  # in line, or over before it came so far
         else:
             nursery.start_soon(run)
     [ended] = world.heard.calls

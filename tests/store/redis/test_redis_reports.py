@@ -17,7 +17,8 @@ from store.policy import StorePolicy
 from store.redis import RedisStore
 from store.redis.coordination import PROMOTED_AT_ONCE
 from store.testing import CASES
-from store.testing.contract_reports_keeping import end_all, sweep_everything
+from store.testing.contract_reports_keeping import end_all
+from store.testing.contract_retention import sweep
 from store.testing.making import complete, crowd, pool, present, submit
 from store.values import Claimed
 
@@ -224,7 +225,7 @@ async def test_report_27_what_has_gone_leaves_no_keys(shared_redis, mock_clock) 
             await store.jobs.audited(await end_all(store, ROUND))
             for _ in range(2):
                 await harness.advance(KEPT_S + 0.001)
-                await sweep_everything(store)
+                await sweep(store)
             kept.append(kept_keys(shared_redis, harness))
         assert kept[2].keys() == kept[1].keys()
         assert sum(kept[2].values()) - sum(kept[1].values()) < ROUND
