@@ -35,7 +35,7 @@ demo: .venvs/demo/installed
 	@$(DEMO)/sluicegate demo $(ARGS)
 
 test: .venvs/test/installed
-	$(TEST)/pytest -n auto -m 'not real' $(PYTEST_ARGS)
+	$(TEST)/pytest -n auto --dist worksteal -m 'not real' $(PYTEST_ARGS)
 
 test-real: .venvs/test/installed .venvs/demo/installed .venvs/azure/installed .venvs/llm/installed
 	$(TEST)/pytest -m real -o faulthandler_timeout=300 $(PYTEST_ARGS)
