@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from bench.client import Connection
 from bench.ours import Gateway, Ours
@@ -51,23 +52,20 @@ OpenSide = Callable[[Path, str], AbstractAsyncContextManager[Running]]
 """Takes an empty folder and the URL of the stub."""
 
 
-@asynccontextmanager
-async def open_local(folder: Path, upstream: str) -> AsyncIterator[Running]:
-    """Our proxy on the embedded ledger, with audit and metrics."""
-    async with _ours("local").open(folder, upstream, SLOTS) as live:
-        yield Running(live.url, live.child, gateway=live)
-
-
-@asynccontextmanager
-async def open_redis(folder: Path, upstream: str) -> AsyncIterator[Running]:
-    """Our proxy on a redis-server of its own, with audit and metrics."""
-    async with _ours("redis").open(folder, upstream, SLOTS) as live:
-        yield Running(live.url, live.child, gateway=live)
-
-
-def _ours(coordination: str) -> Ours:
-    store = "redis" if coordination == "redis" else "local"
+def ours(store: Literal["local", "redis"]) -> Ours:
+    """Our proxy, with audit and metrics; its redis-server, if it has one, is its own."""
     return Ours(store, python=(*ON_ITS_CORE, sys.executable), upstreams=OURS)
+
+
+def opening(side: Ours) -> OpenSide:
+    """How a side of `ours` is opened."""
+
+    @asynccontextmanager
+    async def open_ours(folder: Path, upstream: str) -> AsyncIterator[Running]:
+        async with side.open(folder, upstream, SLOTS) as live:
+            yield Running(live.url, live.child, gateway=live)
+
+    return open_ours
 
 
 @asynccontextmanager
@@ -136,8 +134,8 @@ HELLO, LOCAL, REDIS, LITELLM_NAME, PORTKEY_NAME = (
 )
 SIDES: Mapping[str, OpenSide] = {
     HELLO: open_hello,
-    LOCAL: open_local,
-    REDIS: open_redis,
+    LOCAL: opening(ours("local")),
+    REDIS: opening(ours("redis")),
     LITELLM_NAME: open_litellm,
     PORTKEY_NAME: open_portkey,
 }

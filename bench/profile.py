@@ -1,4 +1,4 @@
-"""Where our time goes in P2 or P2b.
+"""Where our time goes in P1, P2, P2b or P3.
 
     .venvs/bench/bin/python -m bench.profile P2 [--tool gil|threads|cprofile] [--redis] [--jobs 3000] [--top 40]
 
@@ -23,12 +23,15 @@ from typing import Literal
 
 import uvloop
 
-from bench.benchmarks import p2, p2b
+from bench.benchmarks import p1, p2, p2b, p3
+from bench.chat_sides import ON_ITS_CORE, OURS, opening
 from bench.ours import Gateway, Ours
 from bench.processes import running
 from bench.sides import scratch
 
 SAMPLES_PER_S = 250
+CHATS_PER_S = 300
+"""About so many; P1 is asked for seconds."""
 AREAS = {
     "server: Hypercorn and our transport": (
         "hypercorn/",
@@ -85,10 +88,15 @@ class Sampled(Ours):
 
 async def measure(name: str, side: Ours, jobs: int) -> None:
     """One turn of our side."""
-    if name == "P2":
+    if name == "P1":
+        chats = replace(side, python=(*ON_ITS_CORE, *side.python), upstreams=OURS)
+        print(await p1.turn(opening(chats), p1.Load(rounds=1, busy_s=jobs / CHATS_PER_S, lone=1)))
+    elif name == "P2":
         print(await p2.turn(side, p2.Load(rounds=1, jobs=jobs, lone=1, waited=1)))
-    else:
+    elif name == "P2b":
         print(await p2b.turn(side, jobs))
+    else:
+        print(await p3.our_turn(side, jobs))
 
 
 async def with_py_spy(name: str, side: Sampled, jobs: int, top: int) -> None:
@@ -153,7 +161,7 @@ async def with_cprofile(name: str, side: Ours, jobs: int, top: int) -> None:
 def main(arguments: Sequence[str]) -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m bench.profile", description=__doc__.splitlines()[0])
-    parser.add_argument("name", choices=["P2", "P2b"])
+    parser.add_argument("name", choices=["P1", "P2", "P2b", "P3"])
     parser.add_argument("--tool", choices=["gil", "threads", "cprofile"], default="gil")
     parser.add_argument(
         "--redis", action="store_true", help="on a redis-server instead of the embedded ledger"

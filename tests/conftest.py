@@ -15,6 +15,11 @@ LIMITED_OTHERWISE = ("chaos", "real")
 """Marks of tests that may take longer than others: each has a limit of its own."""
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: tests of real processes wait for these most of their time."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Bound every asynchronous test."""
     for item in items:

@@ -7,10 +7,20 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from urllib.parse import urlsplit
 
-from bench.chat import PATH, STREAM_EVENTS, check_answer, request_of
-from bench.chat_sides import HELLO, LITELLM_NAME, LOAD_CORE, LOCAL, PORTKEY_NAME, REDIS, SIDES, Running
+from bench.benchmarks.p1_streams import Streamed, streams
+from bench.chat import PATH, check_answer, request_of
+from bench.chat_sides import (
+    HELLO,
+    LITELLM_NAME,
+    LOAD_CORE,
+    LOCAL,
+    PORTKEY_NAME,
+    REDIS,
+    SIDES,
+    OpenSide,
+    Running,
+)
 from bench.client import Connection, timed
 from bench.figures import Figure, InvalidRunError, Result, at_least, at_most, median, percentile
 from bench.processes import free_port, running, until
@@ -18,9 +28,6 @@ from bench.sides import scratch
 
 CONNECTIONS = 16
 ADDED_MS = {LOCAL: 1.0, REDIS: 1.6}
-LAST_CHUNK = b"\r\n0\r\n\r\n"
-STREAM_S = 120.0
-"""Bound of one stream."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +58,8 @@ class Turn:
     lone_ms: float
     added_ms: float
     """One connection: its median less that of the stub itself, asked right after."""
-    chunk_us: float | None = None
-    """CPU of a chunk of a burst; ours alone."""
+    streamed: Streamed | None = None
+    """Ours alone."""
 
 
 async def run(*, quick: bool) -> Result:
@@ -64,22 +71,22 @@ async def run(*, quick: bool) -> Result:
     try:
         for _ in range(load.rounds):
             for name in SIDES:
-                turns[name].append(await turn(name, load))
+                turns[name].append(await turn(SIDES[name], load, hello=name == HELLO))
     finally:
         os.sched_setaffinity(0, cores)
     title = f"chats of 1 KiB, {CONNECTIONS} connections for {load.busy_s:g} s, then one; {load.rounds} rounds"
     return Result("P1", title, figures(turns), {name: [asdict(t) for t in ts] for name, ts in turns.items()})
 
 
-async def turn(name: str, load: Load) -> Turn:
+async def turn(open_side: OpenSide, load: Load, *, hello: bool = False) -> Turn:
     """One side, alone on its core."""
     port = free_port()
     async with scratch() as folder:
         command = [sys.executable, "-m", "bench.chat", str(port)]
         stub = f"http://127.0.0.1:{port}"
-        async with running("service", command, folder, "listening"), SIDES[name](folder, stub) as side:
+        async with running("service", command, folder, "listening"), open_side(folder, stub) as side:
             names = (f"chat-{number:06d}" for number in itertools.count())
-            ask = _Asking(side, names, hello=name == HELLO)
+            ask = _Asking(side, names, hello=hello)
             await ask.one_by_one(load.warm)
             cpu_us, begin = side.child.cpu_us(), time.perf_counter()
             busy_ms = await ask.keep_busy(load.busy_s)
@@ -87,8 +94,8 @@ async def turn(name: str, load: Load) -> Turn:
             cpu_us = side.child.cpu_us() - cpu_us
             lone_ms = median(await ask.one_by_one(load.lone))
             direct_ms = median(await _Asking(Running(stub, side.child), names).one_by_one(load.lone))
-            chunk_us = None if side.gateway is None else await _burst(side)
-            await _end(side, ask.asked)
+            streamed, calls = (None, 0) if side.gateway is None else await streams(side, stub)
+            await _end(side, ask.asked + calls)
     return Turn(
         per_s=len(busy_ms) / took_s,
         cpu_us=cpu_us / len(busy_ms),
@@ -96,7 +103,7 @@ async def turn(name: str, load: Load) -> Turn:
         p99_ms=percentile(busy_ms, 0.99),
         lone_ms=lone_ms,
         added_ms=lone_ms - direct_ms,
-        chunk_us=chunk_us,
+        streamed=streamed,
     )
 
 
@@ -146,43 +153,12 @@ class _Asking:
         check_answer(name, answer)
 
 
-async def _burst(side: Running) -> float:
-    """CPU of our process for each chunk of a stream that comes as fast as it can, us."""
-    split = urlsplit(side.url)
-    reader, writer = await asyncio.open_connection(split.hostname, split.port)
-    body = request_of("burst", stream=True)
-    head = f"POST {PATH} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    cpu_us, received = side.child.cpu_us(), bytearray()
-    writer.write(head.encode() + body)
-    async with asyncio.timeout(STREAM_S):
-        while not received.endswith(LAST_CHUNK):
-            piece = await reader.read(65536)
-            if not piece:
-                raise InvalidRunError(f"a stream was cut: {bytes(received[-200:])!r}")
-            received += piece
-    cpu_us = side.child.cpu_us() - cpu_us
-    writer.close()
-    events = _body_of(received).count(b'"delta"')
-    if events != STREAM_EVENTS:
-        raise InvalidRunError(f"a stream has {events} events instead of {STREAM_EVENTS}")
-    return cpu_us / STREAM_EVENTS
-
-
-def _body_of(answer: bytearray) -> bytes:
-    """The body of an answer in chunks."""
-    body, at = bytearray(), answer.index(b"\r\n\r\n") + 4
-    while size := int(answer[at : (line_end := answer.index(b"\r\n", at))], 16):
-        body += answer[line_end + 2 : line_end + 2 + size]
-        at = line_end + 2 + size + 2
-    return bytes(body)
-
-
 async def _end(side: Running, asked: int) -> None:
-    """Our audit has one event of each call, the stream included; the gateway ends well."""
+    """Our audit has one event of each call, the streams included; the gateway ends well."""
     gateway = side.gateway
     if gateway is None:
         return
-    await until(lambda: gateway.done(asked + 1))
+    await until(lambda: gateway.done(asked))
     await gateway.end()
 
 
@@ -202,7 +178,7 @@ def figures(turns: dict[str, list[Turn]]) -> list[Figure]:
             Figure(
                 f"{ours}: added by it, one connection, p50", _median(own, "added_ms"), "ms", at_most(added_ms)
             ),
-            Figure(f"{ours}: CPU of a chunk in a burst", _median(own, "chunk_us"), "us", at_most(20)),
+            *_of_streams(ours, [each.streamed for each in own if each.streamed is not None]),
         ]
     for name, side in turns.items():
         found += [
@@ -215,6 +191,19 @@ def figures(turns: dict[str, list[Turn]]) -> list[Figure]:
         if name != HELLO:
             found.append(Figure(f"{name}: added by it, one connection, p50", _median(side, "added_ms"), "ms"))
     return found
+
+
+def _of_streams(name: str, turns: list[Streamed]) -> list[Figure]:
+    chunk_us, added_ms = (
+        median([each.chunk_us for each in turns]),
+        median([each.chunk_added_ms for each in turns]),
+    )
+    left_ms = max(each.left_ms for each in turns)
+    return [
+        Figure(f"{name}: CPU of a chunk in a burst", chunk_us, "us", at_most(20)),
+        Figure(f"{name}: added to a chunk that comes alone, p50", added_ms, "ms", at_most(1.0)),
+        Figure(f"{name}: a client leaves, until the upstream is left, longest", left_ms, "ms", at_most(100)),
+    ]
 
 
 def _ratio(ours: list[Turn], theirs: list[Turn]) -> float:

@@ -110,7 +110,7 @@ async def test_redis_groups_end_of_a_child_costs_the_same_in_any_group(make, red
     for total in (10, 2_000):
         async with make(ROOMY) as harness:
             store = harness.store
-            store.effects.tell_followers = lambda: None  # in steps of its own, whenever their turn comes
+            store.effects.settle_groups = lambda: None  # what is left to be done in portions is another step
             await group(store, total, 2, GroupPolicy.FAIL_FAST)
             await harness.advance(0)
             for end in (complete, fail):
