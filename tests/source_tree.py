@@ -29,10 +29,14 @@ class Source:
         return self.path.split("/")[0]
 
 
-@cache
 def sources(*folders: str) -> tuple[Source, ...]:
     """All Python files below the folders of the project."""
-    paths = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return tuple(source for folder in folders for source in _below(folder))
+
+
+@cache
+def _below(folder: str) -> tuple[Source, ...]:
+    paths = sorted((ROOT / folder).rglob("*.py"))
     return tuple(Source(path.relative_to(ROOT).as_posix(), path.read_text("utf-8")) for path in paths)
 
 

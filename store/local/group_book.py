@@ -62,8 +62,12 @@ def _child_moved(tx: "Transaction", parent_id: str, before: Status, after: Statu
     if parent_id in tx.gathered:
         tx.gathered[parent_id] = groups.moved(tx.gathered[parent_id], before, after)
         return
+    earlier = group_records.load(tx.connection, parent_id)
+    group = groups.moved(earlier, before, after)
+    if earlier.processing and not after.terminal:
+        group_records.save(tx.connection, parent_id, group)  # the parent is processing, and no further than it was
+        return
     parent = load_parent(tx, parent_id)
-    group = groups.moved(group_records.load(tx.connection, parent_id), before, after)
     if groups.trips(group, after):
         group = stop(tx, parent, group, Stop.FAILED)
     settle(tx, parent, fill(tx, parent, group, 1))
