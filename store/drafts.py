@@ -18,6 +18,8 @@ from store.policy import INLINE_BYTES, StorePolicy
 
 CLEANUP_S: Final = 5.0
 """Longest that removing what a draft wrote may hold its task."""
+LOOK_AT: Final = 32
+"""So many drafts of an upload, and then twice what was left, until those that were handed over are let go."""
 
 
 class StagedBlob(Struct, frozen=True):
@@ -167,10 +169,13 @@ class OpenDrafts:
     def __init__(self, make: Callable[[], SpillingDraft]) -> None:
         self._make = make
         self._opened: list[SpillingDraft] = []
+        self._look_at = LOOK_AT
 
     def open(self) -> SpillingDraft:
         """Another draft."""
-        self._opened = [draft for draft in self._opened if not draft.handed_over]
+        if len(self._opened) >= self._look_at:
+            self._opened = [draft for draft in self._opened if not draft.handed_over]
+            self._look_at = max(LOOK_AT, 2 * len(self._opened))
         self._opened.append(draft := self._make())
         return draft
 

@@ -11,6 +11,7 @@ from typing import Final
 
 import trio
 
+from store.holders import Holders
 from store.job import PriorityClass
 from store.pace import Barred, Bucket
 from store.policy import EndpointSlots, UpstreamSlots
@@ -18,16 +19,6 @@ from store.values import Lease
 
 CLASSES: Final = (PriorityClass.INTERACTIVE, PriorityClass.BATCH)
 """In the order they are served."""
-
-
-@dataclass(slots=True)
-class Holder:
-    """One member of a pool's set."""
-
-    endpoint: str
-    cls: PriorityClass
-    tenant: str | None
-    """None for a reservation: the ledger has not said yet whose job it is, or whether a lease moves here."""
 
 
 @dataclass(slots=True, eq=False)
@@ -85,7 +76,7 @@ class Pool:
     """The store's time, ms."""
     paused: bool = False
     """Nothing is granted."""
-    holders: dict[str, Holder] = field(default_factory=dict)
+    holders: Holders = field(default_factory=Holders)
     lines: dict[PriorityClass, Line] = field(default_factory=lambda: {cls: Line() for cls in CLASSES})
     ready: dict[PriorityClass, bool] = field(default_factory=lambda: dict.fromkeys(CLASSES, False))
     claimer: bool = False
@@ -107,7 +98,7 @@ class Pool:
 
     def free(self) -> dict[str, int]:
         """Free slots of each usable endpoint that has any."""
-        used = Counter(holder.endpoint for holder in self.holders.values())
+        used = self.holders.used
         free = {
             endpoint.url: self._offered(endpoint) - used[endpoint.url] for endpoint in self.upstream.endpoints
         }
@@ -163,8 +154,7 @@ class Pool:
 
     def _batch_left(self) -> int:
         """Leases that batch work may still take; negative when the capacities were lowered below what it has."""
-        batch = sum(holder.cls is PriorityClass.BATCH for holder in self.holders.values())
-        return self.upstream.slots - self.upstream.reserved_interactive - batch
+        return self.upstream.slots - self.upstream.reserved_interactive - self.holders.batch
 
 
 def most_free(free: Mapping[str, int]) -> str:

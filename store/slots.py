@@ -27,9 +27,10 @@ import trio
 
 from store.errors import LeaseLost, LineFull
 from store.gates import Gates
+from store.holders import Holder
 from store.job import INTERACTIVE_CEILING, PRIORITY_FLOOR, PriorityClass
 from store.policy import Tenants, UpstreamSlots
-from store.pool import CLASSES, Holder, Line, Pool, Waiter, most_free
+from store.pool import CLASSES, Line, Pool, Waiter, most_free
 from store.reservations import Move, Reservation
 from store.values import Lease, SlotCounts
 
@@ -87,7 +88,7 @@ class Slots:
         endpoint = pool.elsewhere(lease.name, tried)
         if endpoint is None:
             return None
-        pool.holders[lease.name].endpoint = endpoint
+        pool.holders.move(lease.name, endpoint)
         self._arrange(pool)
         return Lease(lease.upstream, endpoint, lease.name)
 
@@ -126,9 +127,8 @@ class Slots:
         paused = upstream in self.gates.paused
         if pool is None:
             return SlotCounts({}, dict.fromkeys(CLASSES, 0), paused)
-        used = Counter(holder.endpoint for holder in pool.holders.values())
         waiting = {cls: len(line) for cls, line in pool.lines.items()}
-        return SlotCounts(dict(used), waiting, paused, pool.barred())
+        return SlotCounts(dict(pool.holders.used), waiting, paused, pool.barred())
 
     # ------------------------------------------------------------------------------------ the ledger's side
 
@@ -178,7 +178,7 @@ class Slots:
         names = tuple(f"reserved:{self._next_number()}" for _ in range(count))
         for index, name in enumerate(names):
             cls = PriorityClass.BATCH if index < batch else PriorityClass.INTERACTIVE
-            pool.holders[name] = Holder(most_free(pool.free()), cls, None)
+            pool.holders.put(name, Holder(most_free(pool.free()), cls, None))
         self._reservations += 1
         return Reservation(upstream.name, names, batch, ceiling, +self._calls)
 
@@ -203,10 +203,10 @@ class Slots:
         pool.spend(len(taken) - resumed)
         self.gates.note_time(pool)
         for name in reservation.names:
-            del pool.holders[name]
+            pool.holders.take(name)
         leases = []
         for name, cls, tenant, endpoint in taken:
-            pool.holders[name] = Holder(endpoint, cls, tenant)
+            pool.holders.put(name, Holder(endpoint, cls, tenant))
             pool.lines[cls].calls_in_a_row = 0
             self._claims[tenant] += 1
             leases.append(Lease(reservation.upstream, endpoint, name))
@@ -244,7 +244,7 @@ class Slots:
         pool = self._pools[reservation.upstream]
         self._reservations -= 1
         for name in reservation.names:
-            del pool.holders[name]
+            pool.holders.take(name)
         self._arrange(pool)
         self._arrange_bounded()
 
@@ -268,21 +268,21 @@ class Slots:
         if endpoint is None:
             return None
         reserved = f"moving:{self._next_number()}"
-        pool.holders[reserved] = Holder(endpoint, pool.holders[name].cls, None)
+        pool.holders.put(reserved, Holder(endpoint, pool.holders[name].cls, None))
         return Move(reserved, Lease(upstream.name, endpoint, name))
 
     def end_move(self, move: Move, *, moved: bool) -> None:
         """The record names the new endpoint, or still the old one: the other slot goes to whoever is next."""
         pool = self._pools[move.lease.upstream]
-        del pool.holders[move.reserved]
+        pool.holders.take(move.reserved)
         if moved and move.lease.name in pool.holders:
-            pool.holders[move.lease.name].endpoint = move.lease.endpoint
+            pool.holders.move(move.lease.name, move.lease.endpoint)
         self._arrange(pool)
 
     def release(self, upstream: str, name: str) -> None:
         """Free a lease by its name; a name that is not held changes nothing."""
         pool = self._pools.get(upstream)
-        holder = pool.holders.pop(name, None) if pool is not None else None
+        holder = pool.holders.take(name) if pool is not None else None
         if pool is None or holder is None or holder.tenant is None:
             return
         tally = self._calls if name.startswith(f"{self._replica}:") else self._claims
@@ -343,7 +343,7 @@ class Slots:
         line.serve(waiter, self._tenants().of(waiter.tenant).weight)
         line.leave(waiter)
         line.calls_in_a_row = line.calls_in_a_row + 1 if pool.ready[cls] else 0
-        pool.holders[name] = Holder(endpoint, cls, waiter.tenant)
+        pool.holders.put(name, Holder(endpoint, cls, waiter.tenant))
         self._calls[waiter.tenant] += 1
         waiter.lease = Lease(pool.upstream.name, endpoint, name)
         waiter.granted.set()

@@ -4,6 +4,7 @@ import socket
 
 import pytest
 import trio
+from dead_port import refusing
 
 from adapters.base import AdapterError, Kind
 from adapters.http import NO_BODY, Request, open_http_client
@@ -53,9 +54,8 @@ async def failure(client, url: str, body=NO_BODY) -> AdapterError:
 
 async def test_nothing_sent_when_refused(client):
     """A refused connection took nothing."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        error = await failure(client, f"http://127.0.0.1:{bound.getsockname()[1]}/")
+    with refusing() as url:
+        error = await failure(client, f"{url}/")
     assert (error.kind, error.nothing_sent) == (Kind.CONNECT, True)
 
 

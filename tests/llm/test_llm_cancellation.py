@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import trio
+from dead_port import refusing
 from llm_world import CHAT, World, llm, open_world, until
-from test_llm_failover import refusing
 from test_llm_streams import CHUNKED, USAGE, chunk, delta
 from trio.testing import wait_all_tasks_blocked
 

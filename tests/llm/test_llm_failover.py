@@ -1,12 +1,12 @@
 """GW-18: a call moves to another endpoint while nothing of an answer was passed on, and its lease with it."""
 
-import socket
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
+from dead_port import refusing
 from llm_world import Answer, World, llm, open_world
 from msgspec import structs
 
@@ -20,14 +20,6 @@ from store.policy import UpstreamSlots
 ASK = {"model": "m", "messages": []}
 OK = b'{"id": "c"}'
 GONE = b"<html>bad gateway</html>"
-
-
-@contextmanager
-def refusing() -> Iterator[str]:
-    """The URL of a port that refuses connections: bound, so that nobody else gets it, and not listening."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
 @asynccontextmanager

@@ -1,8 +1,7 @@
 """A manager over a store, with adapters that tests script."""
 
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -46,14 +45,6 @@ def ocr_at(*urls: str, slots: int = 2, more: str = "") -> str:
         "upstreams: [{name: ocr, type: ocr-http, adapter: sync-http, class: on_prem, models: [ocr-large],"
         f" submit_path: /ocr, endpoints: [{endpoints}]{more}}}]"
     )
-
-
-@contextmanager
-def refusing() -> Iterator[str]:
-    """The URL of a port that refuses connections: bound, so that nobody else gets it, and not listening."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
 class Heard:

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 import trio
-from manager_world import Heard, Scripted, managing, ocr_at, refusing, runner_for, targets
+from dead_port import refusing
+from manager_world import Heard, Scripted, managing, ocr_at, runner_for, targets
 
 from adapters.http import open_http_client
 from adapters.sync_http import SyncHttp, SyncHttpOptions

@@ -4,7 +4,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from manager_world import Scripted, answer, managing, ocr_at, refusing
+from dead_port import refusing
+from manager_world import Scripted, answer, managing, ocr_at
 
 from adapters.base import AdapterError, Kind
 from adapters.http import open_http_client

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from manager_world import World, managing, ocr_at, refusing, until
+from dead_port import refusing
+from manager_world import World, managing, ocr_at, until
 from msgspec import Struct
 
 from adapters.base import Kind

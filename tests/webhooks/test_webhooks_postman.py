@@ -1,13 +1,13 @@
 """One attempt, against real receivers on this machine."""
 
 import shutil
-import socket
 import ssl
 import subprocess
 from pathlib import Path
 
 import pytest
 import trio
+from dead_port import refusing
 from hook_making import KEY, letter, verified
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -102,9 +102,8 @@ async def test_retry_after_is_read(value, asked_s):
 
 async def test_no_connection():
     """A receiver that is not there is a failure without a status."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        attempt = await post(f"http://127.0.0.1:{bound.getsockname()[1]}/")
+    with refusing() as url:
+        attempt = await post(f"{url}/")
     assert attempt.http_status is None
     assert "refused" in attempt.reason
 
