@@ -19,14 +19,14 @@ OK = b'{"id":"c","usage":{"prompt_tokens":3,"completion_tokens":2}}'
 FIRST, LAST = b"data: 1\n\n", b"data: [DONE]\n\n"
 
 
-def write(folder: Path, upstream: str, store: str) -> Path:
+def write(folder: Path, upstream: str, store: str, *, models: str = "[m]") -> Path:
     path = folder / "gateway.yaml"
     path.write_text(f"""
 server: {{bind: 127.0.0.1:0, admin_bind: 127.0.0.1:0, drain_timeout_s: 30}}
 {store}
 audit: {{sinks: [{{type: file, path: data/audit.jsonl}}]}}
 upstreams:
-  - {{name: llm, type: llm, class: on_prem, models: [m], endpoints: [{{url: "{upstream}", slots: 2}}]}}
+  - {{name: llm, type: llm, class: on_prem, models: {models}, endpoints: [{{url: "{upstream}", slots: 2}}]}}
 """)
     return path
 
@@ -70,3 +70,30 @@ async def test_process_llm_calls_and_drain(tmp_path: Path, store: str, shared_re
     assert (streamed_call["stream"], streamed_call["response"]["bytes"]) == (True, len(FIRST + LAST))
     assert [line for line in gateway.lines() if line["level"] == "error"] == []
     await trio.lowlevel.checkpoint()
+
+
+async def test_process_llm_reload(tmp_path: Path) -> None:
+    """After a reload calls go where the new configuration says, by the names that it has; a stream under way ends as it
+    began, and then the old upstream's connections are closed (page 10)."""
+    begun = head(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"}) + chunk(FIRST)
+    stream = Gated(begun, chunk(LAST) + b"0\r\n\r\n")
+    kept = "local: {data_dir: data, min_free_bytes: 0}"
+    async with open_stub_upstream(stream) as before, open_stub_upstream(answer(OK)) as after:
+        config = write(tmp_path, before.url, kept)
+        async with running(config, tmp_path / "log") as gateway, gateway.client() as client:
+            stream.gates[0].set()
+            async with client.stream("POST", "/v1/chat/completions", json=ASK | {"stream": True}) as streamed:
+                pieces = streamed.aiter_raw()
+                assert await anext(pieces) == FIRST
+                write(tmp_path, after.url, kept, models="[m, n], model_map: {m: org/real}")
+                reloaded = await client.post(f"{gateway.admin}/admin/reload", json={})
+                assert reloaded.status_code == 200, reloaded.text
+                assert (await client.post("/v1/chat/completions", json=ASK)).status_code == 200
+                assert before.open_connections == 1
+                stream.open()
+                assert b"".join([piece async for piece in pieces]) == LAST
+            names = [each["id"] for each in (await client.get("/v1/models")).json()["data"]]
+            assert names == ["m", "n"]
+            await until(lambda: before.open_connections == 0)
+    assert len(before.requests) == 1
+    assert json.loads(after.requests[0].body)["model"] == "org/real"
