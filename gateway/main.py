@@ -27,7 +27,6 @@ from adapters.http import verifying_context
 from gateway.audit import Origin, open_emitter
 from gateway.clock import boot_clock, wall_clock
 from gateway.config import Bind, Loaded
-from gateway.config.release import require_built
 from gateway.coordination import open_coordination
 from gateway.drain import DrainGate, close_after_lag
 from gateway.endings import telling_ends
@@ -93,13 +92,11 @@ async def serve(  # noqa: ASYNC128  `_serve` reports for it
         task_status: reports the bound addresses once work is taken, or a signal has come before it could be.
 
     Raises:
-        ConfigError: a secret is missing, something is configured that this release does not have, or the role does
-            not fit.
+        ConfigError: a secret is missing, or the role does not fit.
         OSError: an address cannot be bound, a folder not be written.
         StoreError: the store cannot be used: another process serves this data_dir, the server is not there.
     """
     loaded.require_secrets()
-    require_built(loaded.config)
     require_role(loaded.config, role)
     gate = DrainGate()
     async with trio.open_nursery() as outermost:

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from gateway.clock import wall_clock
 from gateway.config import Loaded
-from gateway.config.release import require_built
 from gateway.drain import DrainGate, close_after_lag
 from gateway.main import make_executions, make_manager, open_services
 from gateway.manager.housekeeping import recover
@@ -35,12 +34,11 @@ async def run_once(loaded: Loaded, batch: Batch) -> int:
     """Run one batch; how many jobs it had. A signal drains it, a second one ends the process.
 
     Raises:
-        ConfigError: a secret is missing, or something is configured that this release does not have.
+        ConfigError: a secret is missing.
         OSError: a folder cannot be written.
         StoreError: the store cannot be used: another process serves this data_dir, the server is not there.
     """
     loaded.require_secrets()
-    require_built(loaded.config)
     gate = DrainGate()
     taken = 0
     async with trio.open_nursery() as outermost:

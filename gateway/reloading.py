@@ -17,7 +17,6 @@ from gateway.audit import Action
 from gateway.config import ConfigError, Loaded, load_config
 from gateway.config.changes import changed_paths, needing_restart
 from gateway.config.faults import Fault
-from gateway.config.release import require_built
 from gateway.coordination import tenants_of
 from gateway.health import Health
 from gateway.logs import get_logger
@@ -83,7 +82,6 @@ class Reloader:
             raise ConfigError([Fault("", "this gateway was started without a configuration file")])
         loaded = await trio.to_thread.run_sync(load_config, path, os.environ, limiter=self._reading)
         loaded.require_secrets()
-        require_built(loaded.config)
         require_role(loaded.config, self._role)
         return loaded
 

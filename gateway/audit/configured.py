@@ -60,6 +60,10 @@ def make_sinks(loaded: Loaded) -> list[Sink]:
                 sinks.append(FileSink(path, max_bytes=max_bytes, keep=keep, chain_key=key))
             case schema.HttpSink(url=url):
                 sinks.append(HttpSink(url, loaded.secrets.sink_token(n)))
+            case schema.RedisStreamSink(stream=stream, maxlen=maxlen):
+                from gateway.audit.redis_sink import RedisSink  # noqa: PLC0415  others never load the Redis client
+
+                sinks.append(RedisSink(loaded.config.redis.url, stream, maxlen))
             case schema.StdoutSink():
                 sinks.append(StdoutSink(STDOUT))
     return sinks

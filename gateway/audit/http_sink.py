@@ -12,26 +12,19 @@
 import hashlib
 from collections import deque
 from collections.abc import Set as AbstractSet
-from itertools import islice
 from typing import Final
 
 import httpx2
 import trio
 
+from gateway.audit.batches import NotTaken, batch_of
 from gateway.audit.bodies import Line
 
-BATCH_EVENTS: Final = 500
-BATCH_BYTES: Final = 512 * 1024
-"""Half of what common servers take without being configured for more."""
 CONNECT_S: Final = 5.0
 SILENCE_S: Final = 10.0
 """Longest wait for the next byte to be taken or to come."""
 POST_S: Final = 30.0
 """One batch, from connecting to the end of the answer."""
-
-
-class NotTaken(OSError):
-    """The receiver did not take a batch."""
 
 
 class HttpSink:
@@ -84,9 +77,9 @@ class HttpSink:
         """
         await trio.lowlevel.checkpoint()
         while lines:
-            size = _batch_size(lines)
-            await self._post(b"".join(line.data + b"\n" for line in islice(lines, size)))
-            for _ in range(size):
+            batch = batch_of(lines)
+            await self._post(b"".join(line.data + b"\n" for line in batch))
+            for _ in batch:
                 lines.popleft()
 
     async def close(self) -> None:
@@ -109,13 +102,3 @@ class HttpSink:
             raise NotTaken(f"no whole answer within {POST_S:g} s") from None
         if not answer.is_success:
             raise NotTaken(f"answered {answer.status_code}; expected 2xx")
-
-
-def _batch_size(lines: deque[Line]) -> int:
-    """How many lines go together, at least one."""
-    size = 0
-    for number, line in enumerate(islice(lines, BATCH_EVENTS)):
-        size += len(line.data) + 1
-        if size > BATCH_BYTES and number:
-            return number
-    return min(len(lines), BATCH_EVENTS)

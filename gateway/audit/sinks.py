@@ -19,7 +19,7 @@ class Sink(Protocol):
 
     @property
     def name(self) -> str:
-        """The label of its metrics: file, http, stdout."""
+        """The label of its metrics: file, http, redis_stream, stdout."""
         ...
 
     @property

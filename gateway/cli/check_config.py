@@ -7,7 +7,6 @@ import click
 
 from gateway.cli.exit_codes import USAGE
 from gateway.config import ConfigError, load_config
-from gateway.config.release import require_built
 from gateway.role import ROLES, Role, require_role
 
 
@@ -22,7 +21,6 @@ def check_config(context: click.Context, file: Path, role: Role) -> None:
     """
     try:
         loaded = load_config(file, os.environ)
-        require_built(loaded.config)
         require_role(loaded.config, role)
     except ConfigError as error:
         count = len(error.faults)

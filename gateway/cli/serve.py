@@ -13,7 +13,6 @@ import trio
 from gateway.cli.exit_codes import REFUSED, USAGE
 from gateway.cli.groups import leaves
 from gateway.config import ConfigError, Loaded, load_config
-from gateway.config.release import require_built
 from gateway.logs import configure_logs
 from gateway.main import serve as serve_replica
 from gateway.role import ROLES, Role, require_role
@@ -41,7 +40,6 @@ def serve(path: Path, role: Role) -> None:
     try:
         loaded = load_config(path, os.environ)
         loaded.require_secrets()
-        require_built(loaded.config)
         require_role(loaded.config, role)
     except ConfigError as error:
         click.echo(f"{path}: not a configuration that can be served\n{error}", err=True)

@@ -13,7 +13,6 @@ from gateway.cli.exit_codes import REFUSED, USAGE
 from gateway.cli.groups import leaves
 from gateway.cli.shown import is_table, json_option, show_json
 from gateway.config import ConfigError, load_config
-from gateway.config.release import require_built
 from gateway.logs import configure_logs
 from gateway.once import Batch, run_once
 from gateway.signals import FORCED, SIGNALS
@@ -52,7 +51,6 @@ def worker(path: Path, batch_size: int, priority_ceiling: int, *, once: bool, as
     try:
         loaded = load_config(path, os.environ)
         loaded.require_secrets()
-        require_built(loaded.config)
     except ConfigError as error:
         click.echo(f"{path}: not a configuration that can be served\n{error}", err=True)
         sys.exit(USAGE)

@@ -10,7 +10,18 @@ from typing import Final
 from msgspec import Struct
 
 from gateway.config.faults import Fault, item_path, key_path, near_miss
-from gateway.config.schema import Audit, Auth, Config, FileSink, HttpSink, Jobs, Server, StdoutSink
+from gateway.config.schema import (
+    Audit,
+    Auth,
+    Config,
+    FileSink,
+    HttpSink,
+    Jobs,
+    Redis,
+    RedisStreamSink,
+    Server,
+    StdoutSink,
+)
 from gateway.config.upstreams import AnyUpstream, Upstream
 
 
@@ -117,6 +128,22 @@ def audit_sinks(draft: Draft) -> Iterator[Fault]:
         yield Fault(path, f"the same URL stands at {first}; expected each receiver once")
     for path, _, first in _repeated((path, "") for path, sink in sinks if isinstance(sink, StdoutSink)):
         yield Fault(path, f"standard output is already written by {first}; expected it once")
+    streams = [(f"{path}.stream", sink.stream) for path, sink in sinks if isinstance(sink, RedisStreamSink)]
+    for path, name, first in _repeated(streams):
+        yield Fault(path, f"{name!r} is already written by {first}; expected another stream")
+    for path, name in streams:
+        yield from _stream_faults(draft, path, name)
+
+
+def _stream_faults(draft: Draft, path: str, name: str) -> Iterator[Fault]:
+    """A stream is none of the ledger's keys, and where it is must have been said."""
+    section = draft.written.get("redis")
+    redis = section if isinstance(section, dict) else {}
+    prefix = redis.get("prefix", Redis().prefix)
+    if name.startswith(f"{{{prefix}}}:"):
+        yield Fault(path, f"{name!r} is among the keys of the ledger; expected another name")
+    if draft.written.get("coordination") != "redis" and "url" not in redis:
+        yield Fault(path, "the stream goes to redis.url, which is not written; expected redis.url")
 
 
 def unique_names(draft: Draft) -> Iterator[Fault]:

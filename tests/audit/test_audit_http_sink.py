@@ -11,8 +11,9 @@ from audit_fakes import FakeSink, Stage
 
 from adapters.testing.scripts import Hang, answer, closes_before_answer, sends
 from adapters.testing.stub import open_stub_upstream
+from gateway.audit.batches import BATCH_BYTES, BATCH_EVENTS, NotTaken
 from gateway.audit.bodies import Line
-from gateway.audit.http_sink import BATCH_BYTES, BATCH_EVENTS, HttpSink, NotTaken
+from gateway.audit.http_sink import HttpSink
 
 
 def line(number: int, pad: int = 0) -> Line:

@@ -118,13 +118,23 @@ def test_a_key_stands_once(faults, upstream):
         ("{type: file, path: a.1}, {type: file, path: a}", "audit.sinks[0].path"),
         ("{type: http, url: 'http://x/K3Y'}, {type: http, url: 'http://x/K3Y/'}", "audit.sinks[1].url"),
         ("{type: stdout}, {type: stdout}", "audit.sinks[1]"),
+        ("{type: redis_stream, stream: a}, {type: redis_stream, stream: a}", "audit.sinks[1].stream"),
+        ("{type: redis_stream, stream: '{sg}:jobs'}", "audit.sinks[0].stream"),
     ],
 )
 def test_two_sinks_do_not_share_a_place(faults, upstream, sinks, path):
     """Each sink has a file, a receiver or a stream of its own, also after a rotation (GW-1)."""
-    found = faults(f"audit: {{sinks: [{sinks}]}}\n" + upstream)
+    found = faults(f"redis: {{url: 'redis://h'}}\naudit: {{sinks: [{sinks}]}}\n" + upstream)
     assert list(found) == [path]
     assert "K3Y" not in found[path]
+
+
+def test_a_stream_goes_to_a_server_that_was_named(faults, parse, upstream):
+    """Without `coordination: redis` the server of a redis_stream sink must be written (GW-1)."""
+    text = "audit: {sinks: [{type: redis_stream}]}\n" + upstream
+    assert "expected redis.url" in faults(text)["audit.sinks[0].stream"]
+    assert parse("redis: {url: 'redis://h'}\n" + text).config.coordination == "local"
+    assert parse("coordination: redis\n" + text).config.audit.sinks[0].stream == "sg:audit"
 
 
 @pytest.mark.parametrize("pointer", ["", "/a", "/a~1b/~0/0", "/", "//", "/a~2b", "/~", "a", "#/a"])

@@ -97,7 +97,7 @@ def test_sinks_are_told_apart_by_their_type(parse, upstream):
     """Each type of sink has its own keys and defaults."""
     loaded = parse(
         "audit: {sinks: [{type: stdout}, {type: http, url: 'https://siem/x'}, {type: redis_stream}]}\n"
-        + upstream
+        "redis: {url: 'redis://audit'}\n" + upstream
     )
     assert loaded.config.audit.sinks == (StdoutSink(), HttpSink(url="https://siem/x"), RedisStreamSink())
 

@@ -2,6 +2,7 @@
 
 import re
 import signal
+from collections import deque
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,9 @@ from redis_server import RedisServer, redis_server
 
 from adapters.testing.scripts import answer
 from adapters.testing.stub import open_stub_upstream
+from gateway.audit.batches import NotTaken
+from gateway.audit.bodies import Line
+from gateway.audit.redis_sink import RedisSink
 from gateway.clock import wall_clock
 from gateway.config.schema import Config
 from gateway.metrics import Metrics
@@ -116,6 +120,19 @@ async def test_scaling_page_account_is_enough(guarded, tmp_path):
             assert await gateway.ended() == 0
     with guarded.client(username="looker", password="") as looker:
         assert looker.acl_log() == []
+
+
+async def test_scaling_page_account_of_the_audit_stream(guarded):
+    """With the rules that the page adds for a redis_stream sink, and not without them, the account writes the stream."""
+    sink, lines = RedisSink(url(guarded), "sg:audit", 100), deque([Line("e1", b"{}", again=False)])
+    with pytest.raises(NotTaken, match="NOPERM"):
+        await sink.write(lines)
+    more = found(r"the account also needs `([^`]+)`", PAGE).split()
+    with guarded.client(username="looker", password="") as looker:
+        looker.execute_command("ACL", "SETUSER", "gateway", *more)
+        await sink.write(lines)
+        assert looker.xlen("sg:audit") == 1
+    await sink.close()
 
 
 async def test_scaling_page_account_is_bounded(guarded):

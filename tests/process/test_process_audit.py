@@ -5,6 +5,7 @@ import sys
 
 import trio
 from gateway_process import audit_events, running, submit, until, until_all_done, write_config
+from redis_server import redis_server
 
 from adapters.testing.scripts import Hang, answer
 from adapters.testing.stub import StubUpstream, open_stub_upstream
@@ -75,3 +76,25 @@ async def test_process_receiver_that_hangs_slows_neither_jobs_nor_the_end(tmp_pa
             gateway.signal(15)
             assert await gateway.ended() == 0
     assert len(spooled(tmp_path)) == JOBS + 1, "the next process delivers them"
+
+
+async def test_process_audit_waits_for_its_stream(tmp_path):
+    """A Redis that is not there delays no job and loses no event: the stream has all of them once it is there (GW-13)."""
+    with redis_server() as server:
+        server.kill()
+        async with open_stub_upstream(answer(b"{}")) as stub:
+            config = write_config(tmp_path, stub.url, extra=f"redis: {{url: '{server.url}'}}")
+            sinks = "audit: {spool_dir: data/spool, sinks: [{type: redis_stream, stream: events}, "
+            config.write_text(config.read_text().replace("audit: {sinks: [", sinks))
+            async with running(config, tmp_path / "log") as gateway, gateway.client() as client:
+                ids = [(await submit(client, b"doc"))["job_id"] for _ in range(5)]
+                await until_all_done(client, ids)
+                await until(lambda: len(audit_events(tmp_path)) == 5)
+                server.start()
+                server.wait_ready()
+                with server.client() as looker:
+                    await until(lambda: looker.xlen("events") >= 5)
+                    told = [json.loads(fields[b"event"]) for _, fields in looker.xrange("events")]
+                gateway.signal(15)
+                assert await gateway.ended() == 0
+    assert {event["job_id"] for event in told} == set(ids)
