@@ -72,12 +72,21 @@ class RequestBody:
 
     Args:
         receive: the server's side.
+        announced: how many bytes come; None: nobody knows.
         read_timeout_s: how long the client may be silent while it is waited for.
         on_complete: called once, when the last byte was handed over by the server.
     """
 
-    def __init__(self, receive: Receive, *, read_timeout_s: float, on_complete: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        receive: Receive,
+        *,
+        announced: int | None,
+        read_timeout_s: float,
+        on_complete: Callable[[], None],
+    ) -> None:
         self._receive = receive
+        self._to_come = announced
         self._read_timeout_s = read_timeout_s
         self._on_complete = on_complete
         self._pace = Pace()
@@ -105,10 +114,10 @@ class RequestBody:
             if message["type"] == "http.disconnect":
                 self.client_gone = True
                 raise ClientGone
-            if not message.get("more_body", False):
-                self.end()
             chunk: bytes = message.get("body", b"")
             self._pace.received(len(chunk))
+            if not message.get("more_body", False) or self._was_last(chunk):
+                self.end()
             if chunk:
                 return chunk
         await trio.lowlevel.checkpoint()
@@ -119,6 +128,13 @@ class RequestBody:
         if not self.complete.is_set():
             self.complete.set()
             self._on_complete()
+
+    def _was_last(self, chunk: bytes) -> bool:
+        """Whether all that was announced has come: its end, which comes by itself, need not be waited for."""
+        if self._to_come is None:
+            return False
+        self._to_come -= len(chunk)
+        return self._to_come <= 0
 
     async def _next_message(self) -> Mapping[str, Any]:
         silent_until = trio.current_time() + self._read_timeout_s
@@ -145,12 +161,18 @@ class RequestBody:
             )
 
 
-def announces_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether bytes follow a request's head (RFC 9112, section 6.3); header names in lower case."""
-    return any(
-        name == b"transfer-encoding" or (name == b"content-length" and int(value) > 0)
-        for name, value in headers
-    )
+def announced_bytes(headers: Iterable[tuple[bytes, bytes]]) -> int | None:
+    """How many bytes follow a request's head (RFC 9112, section 6.3); None: that is not known before their end.
+
+    Args:
+        headers: names in lower case; the server has refused those that contradict each other.
+    """
+    for name, value in headers:
+        if name == b"transfer-encoding":
+            return None
+        if name == b"content-length":
+            return int(value)
+    return 0
 
 
 def limited(request: Request, max_bytes: int) -> AsyncIterator[bytes]:

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import trio
 
-from gateway.http.body import Receive, RequestBody, announces_body
+from gateway.http.body import Receive, RequestBody, announced_bytes
 from gateway.http.limits import PIECE_BYTES
 from gateway.services import Activity
 
@@ -87,11 +87,15 @@ class Exchange:
         """
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            announced = announced_bytes(self._scope["headers"])
             self._body = RequestBody(
-                self._receive, read_timeout_s=read_timeout_s, on_complete=self._body_over
+                self._receive,
+                announced=announced,
+                read_timeout_s=read_timeout_s,
+                on_complete=self._body_over,
             )
             self._activity.uploads += 1
-            if not announces_body(self._scope["headers"]):
+            if announced == 0:
                 self._body.end()
             try:
                 answer = await handle(self._body)

@@ -18,6 +18,7 @@ from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ASGIFramework
 
+from gateway.clock import wall_clock
 from gateway.http.limits import ServerLimits
 from gateway.http.transport import Transport
 
@@ -51,9 +52,22 @@ def address_of(listening: socket.socket) -> str:
     return f"[{host}]:{port}" if listening.family == socket.AF_INET6 else f"{host}:{port}"
 
 
+class _Config(Config):
+    """Hypercorn's settings, which writes the date anew for every answer; here once a second."""
+
+    _dated: tuple[int, list[tuple[bytes, bytes]]] = (0, [])
+
+    def response_headers(self, protocol: str) -> list[tuple[bytes, bytes]]:
+        """Of every answer; the caller may add to it."""
+        second = wall_clock() // 1000
+        if second != self._dated[0]:
+            self._dated = (second, super().response_headers(protocol))
+        return [*self._dated[1]]
+
+
 def hypercorn_config(limits: ServerLimits) -> Config:
     """Every setting that our part of Hypercorn reads, none left to its default."""
-    config = Config()
+    config = _Config()
     config.accesslog = None  # a fifth of a request's time; the metrics count requests
     config.errorlog = getLogger("hypercorn.error")
     config.keep_alive_timeout = limits.keep_alive_s

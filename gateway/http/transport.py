@@ -40,7 +40,6 @@ from hypercorn.protocol import ProtocolWrapper
 from hypercorn.protocol.events import Body, EndBody
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.protocol.http_stream import HTTPStream
-from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import MAX_RECV, TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import (
@@ -57,6 +56,7 @@ from hypercorn.utils import parse_socket_addr
 from gateway.http.limits import ServerLimits
 from gateway.http.request_head import REQUEST_ID_HEADER
 from gateway.http.strict_h11 import StrictConnection
+from gateway.http.tasks import Tasks
 from gateway.logs import get_logger
 from gateway.problems import ApiError
 
@@ -80,14 +80,18 @@ class Http11(H11Protocol):
 
     Args:
         args: those of the base class.
+        tasks: the same as the base class has.
         has_left: whether the client has closed its half, by a look at the socket.
     """
 
     connection: StrictConnection
     stream: HTTPStream | None
 
-    def __init__(self, *args: Any, has_left: Callable[[], bool]) -> None:  # Any: the base class's own
+    def __init__(
+        self, *args: Any, tasks: Tasks, has_left: Callable[[], bool]
+    ) -> None:  # Any: the base class's own
         super().__init__(*args)
+        self.tasks = tasks
         self.connection = StrictConnection(self.config.h11_max_incomplete_size)
         self._served: AppWrapper = self.app
         self.app = self._serve
@@ -163,9 +167,9 @@ class Http11(H11Protocol):
             elif self.stream is None:
                 return
             elif isinstance(event, h11.Data):
-                await self._while_there(partial(self.stream.handle, Body(STREAM_ID, bytes(event.data))))
+                await self._hand_over(Body(STREAM_ID, bytes(event.data)))
             elif isinstance(event, h11.EndOfMessage):
-                await self._while_there(partial(self.stream.handle, EndBody(STREAM_ID)))
+                await self._hand_over(EndBody(STREAM_ID))
             else:
                 return
 
@@ -181,6 +185,14 @@ class Http11(H11Protocol):
                 http_version=request.http_version,
             )
         await self._create_stream(request)
+
+    async def _hand_over(self, event: Body | EndBody) -> None:
+        """Give the handler a part of the body. The client is looked after only where that has to wait."""
+        stream = cast("HTTPStream", self.stream)
+        if self.tasks.queue_has_room:
+            await stream.handle(event)
+        else:
+            await self._while_there(partial(stream.handle, event))
 
     async def _while_there(self, wait: Callable[[], Awaitable[None]]) -> None:
         """Wait for the handler as long as the client is there. A wait that is cancelled has done nothing."""
@@ -279,7 +291,8 @@ class Transport(TCPServer):
 
     async def _serve(self) -> None:
         accepted = self.stream.socket
-        async with TaskGroup() as tasks:
+        tasks = Tasks()
+        async with tasks:
             self._task_group = tasks
             self._http = Http11(
                 self.app,
@@ -291,6 +304,7 @@ class Transport(TCPServer):
                 parse_socket_addr(accepted.family, accepted.getpeername()),
                 parse_socket_addr(accepted.family, accepted.getsockname()),
                 self.protocol_send,
+                tasks=tasks,
                 has_left=self._has_left,
             )
             # The base class sends its events to whatever has the wrapper's `handle`.
@@ -304,10 +318,8 @@ class Transport(TCPServer):
         """Hand what comes to the protocol; once that is over, throw it away."""
         data: bytes | bytearray = b"-"
         while data:
-            silence_s = self._limits.read_timeout_s if self._awaits_head else inf
             try:
-                with trio.fail_after(silence_s):
-                    data = await self.stream.receive_some(MAX_RECV)
+                data = await self._receive()
             except (trio.ClosedResourceError, trio.BrokenResourceError):
                 return
             except trio.TooSlowError:
@@ -317,9 +329,12 @@ class Transport(TCPServer):
             if not self._http.over:
                 await self._http.handle(RawData(bytes(data)))
 
-    @property
-    def _awaits_head(self) -> bool:
-        return not self._http.over and self._http.inside_head
+    async def _receive(self) -> bytes | bytearray:
+        """What comes next; inside a head the silence is bounded."""
+        if self._http.over or not self._http.inside_head:
+            return await self.stream.receive_some(MAX_RECV)
+        with trio.fail_after(self._limits.read_timeout_s):
+            return await self.stream.receive_some(MAX_RECV)
 
     def _has_left(self) -> bool:
         """Whether the client has closed or reset the connection; elsewhere than on Linux nobody knows."""

@@ -114,10 +114,13 @@ class Relay:
         """Send the head, whole or not at all: the server could not tell one that was cut short from none."""
         await trio.lowlevel.checkpoint_if_cancelled()
         self.is_sending = True
-        with trio.move_on_after(HEAD_S, shield=True) as scope:
+        if "Content-Length" in headers:  # it goes out with the first piece, so nothing is waited for here
             await self._out.begin(answer.status, headers)
-        if scope.cancelled_caught:
-            raise ClientGone
+        else:
+            with trio.move_on_after(HEAD_S, shield=True) as scope:
+                await self._out.begin(answer.status, headers)
+            if scope.cancelled_caught:
+                raise ClientGone
         self.is_sending = False
 
 

@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gateway.http.body import RequestBody, announces_body, limited, read_all
+from gateway.http.body import RequestBody, announced_bytes, limited, read_all
 from gateway.http.message import Caller, ClientGone, Head, Request
 from gateway.problems import ApiError
 
@@ -43,9 +43,15 @@ END = piece(b"", more=False)
 GONE = {"type": "http.disconnect"}
 
 
-def body_of(server: Server, ended: list[bool] | None = None, read_timeout_s: float = 5) -> RequestBody:
+def body_of(
+    server: Server,
+    ended: list[bool] | None = None,
+    read_timeout_s: float = 5,
+    announced: int | None = None,
+) -> RequestBody:
     return RequestBody(
         server.receive,
+        announced=announced,
         read_timeout_s=read_timeout_s,
         on_complete=lambda: (ended if ended is not None else []).append(True),
     )
@@ -167,12 +173,23 @@ async def test_over_the_limit_is_refused_while_reading(autojump_clock: MockClock
 @pytest.mark.parametrize(
     ("headers", "expected"),
     [
-        ([], False),
-        ([(b"content-length", b"0")], False),
-        ([(b"content-length", b"1")], True),
-        ([(b"transfer-encoding", b"chunked")], True),
+        ([], 0),
+        ([(b"content-length", b"0")], 0),
+        ([(b"content-length", b"17")], 17),
+        ([(b"transfer-encoding", b"chunked")], None),
     ],
 )
-def test_announces_body(headers: list[tuple[bytes, bytes]], expected: bool) -> None:
-    """A request has a body when its head says so."""
-    assert announces_body(headers) is expected
+def test_announced_bytes(headers: list[tuple[bytes, bytes]], expected: int | None) -> None:
+    """A request has a body when its head says so, and its length when it has one."""
+    assert announced_bytes(headers) == expected
+
+
+async def test_all_that_was_announced_is_the_end(autojump_clock: MockClock) -> None:
+    """A body of known length is complete with its last byte; the server is not asked for more, and it is told once."""
+    server, ended = Server((0, piece(b"abc")), (0, piece(b"de")), (60, END)), []
+    body = body_of(server, ended, announced=5)
+    assert [chunk async for chunk in body] == [b"abc", b"de"]
+    assert ended == [True]
+    assert server.asked == 2
+    body.end()
+    assert ended == [True]

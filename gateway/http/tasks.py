@@ -1,0 +1,33 @@
+"""The tasks of one connection, where the server's queue for the handler can be looked at."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import trio
+from hypercorn.config import Config
+from hypercorn.trio.task_group import TaskGroup
+from hypercorn.typing import AppWrapper, ASGIReceiveEvent, ASGISendEvent, Scope
+
+
+class Tasks(TaskGroup):
+    """The tasks of one connection, and the queue of the request under way."""
+
+    _queue: trio.MemorySendChannel[ASGIReceiveEvent]
+
+    async def spawn_app(
+        self,
+        app: AppWrapper,
+        config: Config,
+        scope: Scope,
+        send: Callable[[ASGISendEvent | None], Awaitable[None]],
+    ) -> Callable[[ASGIReceiveEvent], Awaitable[None]]:
+        """Start the application for a request; gives what puts messages into its queue."""
+        put: Any = await super().spawn_app(app, config, scope, send)
+        self._queue = put.__self__  # the base class gives the `send` of a channel
+        return cast("Callable[[ASGIReceiveEvent], Awaitable[None]]", put)
+
+    @property
+    def queue_has_room(self) -> bool:
+        """Whether the next message is put there without waiting."""
+        said = self._queue.statistics()
+        return said.current_buffer_used < said.max_buffer_size
