@@ -21,10 +21,19 @@ class Tasks(TaskGroup):
         scope: Scope,
         send: Callable[[ASGISendEvent | None], Awaitable[None]],
     ) -> Callable[[ASGIReceiveEvent], Awaitable[None]]:
-        """Start the application for a request; gives what puts messages into its queue."""
+        """Start the application for a request; gives what puts messages into its queue, at once while it has room."""
         put: Any = await super().spawn_app(app, config, scope, send)
-        self._queue = put.__self__  # the base class gives the `send` of a channel
-        return cast("Callable[[ASGIReceiveEvent], Awaitable[None]]", put)
+        queue = self._queue = cast(
+            "trio.MemorySendChannel[ASGIReceiveEvent]", put.__self__
+        )  # it is a channel's `send`
+
+        async def put_soon(message: ASGIReceiveEvent) -> None:
+            try:
+                queue.send_nowait(message)
+            except trio.WouldBlock:
+                await queue.send(message)
+
+        return put_soon
 
     @property
     def queue_has_room(self) -> bool:
