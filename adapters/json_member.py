@@ -19,6 +19,9 @@ _IN_ARRAY: Final = b"["
 """Stands for every step into an array; no name that is looked for is spelled so."""
 MEMBER_BYTES: Final = 16 * 1024
 """So much of a member is kept."""
+MARKS: Final = 50_000
+"""So many brackets and names are looked at; of a text with more nothing is told. A hostile one is hardly anything else,
+and each costs microseconds of the loop."""
 
 Path = tuple[bytes, ...]
 
@@ -42,11 +45,14 @@ class JsonMember:
         self._kept: bytearray | None = None
         """The member that is being read."""
         self._kept_depth = 0
+        self._marks_left = MARKS
         self.found: bytes | None = None
         """The object's text."""
 
     def feed(self, piece: bytes) -> None:
         """Look at the next piece of the text."""
+        if self._marks_left < 0:
+            return
         position = kept_from = 0
         while position < len(piece):
             if self._in_string:
@@ -58,6 +64,10 @@ class JsonMember:
             if mark is None:
                 break
             position = mark.end()
+            self._marks_left -= 1
+            if self._marks_left < 0:
+                self._kept = self.found = None
+                return
             match mark[0]:
                 case b'"':
                     self._in_string, self._name = True, b""

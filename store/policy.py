@@ -13,6 +13,20 @@ STATE_BYTES: Final = 2048
 """The most that an adapter may save with its job to resume by."""
 
 
+TRUST_MARGIN: Final = 0.1
+"""Of the visibility timeout, and at most:"""
+TRUST_MARGIN_S: Final = 2.0
+
+
+def trusted_s(visibility_timeout_s: float) -> float:
+    """How long a claim or a lease may be believed to be held after the step that extended it was sent, seconds.
+
+    The store cannot have counted from any earlier. The margin leaves time to close a call before others may have its
+    slot.
+    """
+    return visibility_timeout_s - min(TRUST_MARGIN * visibility_timeout_s, TRUST_MARGIN_S)
+
+
 class TenantLimits(Struct, frozen=True):
     """What one tenant may use. The bounds hold over all upstreams and replicas."""
 

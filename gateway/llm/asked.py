@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
+import trio
 from msgspec import Meta, Raw, Struct
 
-from gateway.http.submit.nesting import MAX_DEPTH, check_nesting
+from gateway.http.submit.nesting import MAX_DEPTH, Nesting
 from gateway.problems import ApiError, invalid, shown
 
 _members: Final = msgspec.json.Decoder(dict[str, Raw])
@@ -24,6 +25,12 @@ _COMMA: Final = re.compile(rb"[ \t\r\n]*+,")
 _CLOSE: Final = re.compile(rb"[ \t\r\n]*+\}")
 
 _Model = Annotated[str, Meta(min_length=1, max_length=200)]
+MAX_MEMBERS: Final = 200
+"""Of the outermost object: a million of them would cost seconds, and all of OpenAI's together are some forty."""
+OPTIONS_BYTES: Final = 4096
+"""Of `stream_options`, which is decoded."""
+_STEP_BYTES: Final = 64 * 1024
+"""What is looked at before others have their turn."""
 _STREAM_OPTIONS: Final = "stream_options"
 _INCLUDE_USAGE: Final = "include_usage"
 
@@ -81,19 +88,22 @@ class Asked(Struct, frozen=True, kw_only=True):
         return (behind_model, behind_model), b',"%b":%b' % (_STREAM_OPTIONS.encode(), value)
 
 
-def parse_asked(body: bytes) -> Asked:
+async def parse_asked(body: bytes) -> Asked:
     """Understand a call's body.
 
     Raises:
         ApiError: INVALID_REQUEST, with the place of what is wrong.
     """
-    _check_text(body)
+    await _check_text(body)
     try:
         members = _members.decode(body)
     except msgspec.ValidationError as error:
         raise ApiError("INVALID_REQUEST", "the body: expected a JSON object") from error
     except msgspec.DecodeError as error:
         raise ApiError("INVALID_REQUEST", f"the body is no JSON: {shown(error)}") from error
+    options = members.get(_STREAM_OPTIONS)
+    if options is not None and len(bytes(options)) > OPTIONS_BYTES:
+        raise invalid(f"/{_STREAM_OPTIONS}", f"expected at most {OPTIONS_BYTES} bytes")
     if "model" not in members:
         raise invalid("/model", "expected the name of a model; it is not given")
     return Asked(
@@ -104,10 +114,14 @@ def parse_asked(body: bytes) -> Asked:
     )
 
 
-def _check_text(body: bytes) -> None:
-    """What a decoder does not look at, or would not survive: UTF-8 inside of values, and depth."""
-    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
-        check_nesting(body, "the body")
+async def _check_text(body: bytes) -> None:
+    """What a decoder does not look at, or would not survive: UTF-8 inside of values, depth, and very many members."""
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH or body.count(b":") > MAX_MEMBERS:
+        nesting = Nesting("the body", max_members=MAX_MEMBERS)
+        for start in range(0, len(body), _STEP_BYTES):
+            await trio.lowlevel.checkpoint()
+            nesting.feed(body[start : start + _STEP_BYTES])
+        nesting.finish()
     elif not body.isascii():
         try:
             body.decode()

@@ -242,5 +242,7 @@ def _timed_out(target: LlmTarget, idle: Idle) -> AdapterError:
     return AdapterError(Kind.TIMEOUT, "TIMEOUT", f"the call took more than {target.timeout_s:g} s")
 
 
-def _lost(lost: LeaseLost) -> ApiError:
-    return ApiError("STORE_UNAVAILABLE", f"the call was stopped: {lost}")
+def _lost(_: LeaseLost) -> ApiError:
+    return ApiError(
+        "STORE_UNAVAILABLE", "the call was stopped: the store did not let it keep its slot in time"
+    )

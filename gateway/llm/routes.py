@@ -73,7 +73,7 @@ def calling(path: str, operation: str) -> Handler:
                 "UNSUPPORTED_MEDIA_TYPE", "header content-encoding: expected identity, the body as it is"
             )
         origin, priority = origin_of(request.head), _priority(services, request)
-        asked = parse_asked(await read_all(request, services.config.server.max_json_bytes))
+        asked = await parse_asked(await read_all(request, services.config.server.max_json_bytes))
         to = _resolve(services, request, asked.model, operation)
         plan = _plan(_target(services, to), to, asked, path, _headers(request, origin, stream=asked.stream))
         ending = Ending(

@@ -1,8 +1,7 @@
 """How long a claim may be believed to be held: until shortly before others may take it.
 
 A claim that expires by time is extended by each renewal, and by how long is counted here from before the renewal was
-sent: the store cannot have counted from any earlier. The margin leaves time to close the call before the claim's
-slot can be lent to somebody else. The clock also runs while the machine sleeps.
+sent (`store.policy.trusted_s`). The clock also runs while the machine sleeps.
 """
 
 import math
@@ -10,10 +9,8 @@ from typing import Final, final
 
 from gateway.clock import BootClock
 from store.api import Coordination
+from store.policy import trusted_s
 
-MARGIN: Final = 0.1
-"""Of the visibility timeout, and at most:"""
-MARGIN_S: Final = 2.0
 LOOK_S: Final = 1.0
 """Longest between two looks at the clock: a machine that slept does not wake its sleepers early."""
 
@@ -31,9 +28,9 @@ class Trust:
     def __init__(self, store: Coordination, visibility_timeout_s: float, clock: BootClock) -> None:
         self.expires = store.shared
         """Whether there is anything to watch."""
-        margin_s = min(MARGIN * visibility_timeout_s, MARGIN_S)
-        self._holds_s = visibility_timeout_s - margin_s if self.expires else math.inf
-        self.look_s = min(LOOK_S, margin_s / 2)
+        holds_s = trusted_s(visibility_timeout_s)
+        self._holds_s = holds_s if self.expires else math.inf
+        self.look_s = min(LOOK_S, (visibility_timeout_s - holds_s) / 2)
         """How often to look at the clock."""
         self._clock = clock
 

@@ -147,6 +147,7 @@ class Executions(Desk):
         ]
         foreign = {r.job_id for r in held if r.token.replica != self._replica}
         calls = self._slots.held() if complete else []
+        renewed = self._slots.renewing() if complete else _nothing
         step = Step(
             "renew",
             {
@@ -162,6 +163,7 @@ class Executions(Desk):
             return {each.decode() for each in lost} | foreign, [name.decode() for name in gone]
 
         def tell(answer: tuple[set[str], list[str]]) -> None:
+            renewed()
             self._slots.lost(answer[1])
 
         lost, _ = await self._steps.take(step, read, tell, first=True)
@@ -247,6 +249,10 @@ class Executions(Desk):
 
     async def _end(self, step: Step) -> Job | Literal[False]:
         return await self._steps.take(step, _read_job)
+
+
+def _nothing() -> None:
+    """No lease was renewed."""
 
 
 def _token(job_id: str, token: ClaimToken) -> Mapping[str, object]:

@@ -2,10 +2,13 @@
 
     acquire ──at once──▶ held ──release──▶ gone
        │                  ▲ │
-       └─▶ in line ─offer─┘ └─lost (purged: not renewed in time)─▶ the block is cancelled, `LeaseLost`
+       └─▶ in line ─offer─┘ └─lost (purged, or not renewed in time)─▶ the block is cancelled, `LeaseLost`
 
 A caller in line is a task here and an entry in the store with an expiry of PATIENCE_MS, renewed while it waits. An
 offer is a lease that lives for two seconds unless it is accepted; whoever is cancelled gives back what it was offered.
+
+A lease is believed to be held until shortly before others may have its slot (`store.policy.trusted_s`), counted from
+before the step that extended it was sent. Then its block is cancelled, whatever the store says, or does not say.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -18,7 +21,7 @@ import trio
 
 from store.errors import LeaseLost, LineFull, StoreUnavailable
 from store.job import PriorityClass
-from store.policy import StorePolicy, UpstreamSlots
+from store.policy import StorePolicy, UpstreamSlots, trusted_s
 from store.redis import keys
 from store.redis.records import CLASS_LETTERS
 from store.redis.steps import Step, Steps
@@ -74,6 +77,7 @@ class RedisSlots:
 
     def __init__(self, policy: StorePolicy, replica: str, release_failed: Callable[[], None]) -> None:
         self._visibility_ms = policy.visibility_timeout_ms
+        self._trusted_s = trusted_s(policy.visibility_timeout_ms / 1000)
         self._replica = replica
         self._release_failed = release_failed
         self._numbers = count(1)
@@ -97,6 +101,7 @@ class RedisSlots:
             await trio.lowlevel.checkpoint_if_cancelled()
             with call.scope:
                 yield Lease(upstream.name, endpoint, call.name)
+            call.lost |= call.scope.cancelled_caught
         finally:
             self._held.pop(call.name, None)
             with trio.move_on_after(RELEASE_S, shield=True) as scope:
@@ -160,6 +165,7 @@ class RedisSlots:
         try:
             while True:
                 call.told = trio.Event()
+                call.scope.deadline = self._trusted_until()
                 endpoint = await self._acquire(call, max_waiters)
                 max_waiters = None  # whoever stood in line stays in it
                 if endpoint is None:
@@ -178,8 +184,10 @@ class RedisSlots:
             return None
         if all(each.url != endpoint for each in call.upstream.endpoints):
             await self._release(call)
-        elif await self._accept(call, endpoint):
-            return endpoint
+        else:
+            call.scope.deadline = self._trusted_until()
+            if await self._accept(call, endpoint):
+                return endpoint
         call.endpoint = None
         return None
 
@@ -234,6 +242,20 @@ class RedisSlots:
             ]
             for call in self._held.values()
         ]
+
+    def _trusted_until(self) -> float:
+        """How long a lease holds that is extended by what is sent now."""
+        return trio.current_time() + self._trusted_s
+
+    def renewing(self) -> Callable[[], None]:
+        """A renewal of all leases of this replica is about to be sent; gives what notes that it was carried out."""
+        renewed, until = list(self._held.values()), self._trusted_until()
+
+        def note() -> None:
+            for call in renewed:
+                call.scope.deadline = until
+
+        return note
 
     def lost(self, names: Sequence[str]) -> None:
         """These leases were purged: their calls end."""

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 import trio
 
 from store.api import Coordination
-from store.errors import Refused
+from store.errors import LeaseLost, Refused
 from store.job import PRIORITY_FLOOR, Blob, ErrorKind, Job, PriorityClass, Problem, Status, Submission, Usage
 from store.policy import EndpointSlots, TenantLimits, Tenants, UpstreamSlots
 from store.testing.harness import Harness
@@ -234,6 +234,8 @@ async def until_done(store: Coordination, job_id: str) -> Job:
 class Caller:
     """A synchronous caller of its own task: waits for a slot, holds it until told to go."""
 
+    dies: bool = False
+    """Its replica dies: that nobody renews its lease is no fault."""
     lease: Lease | None = None
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     leave: trio.Event = field(default_factory=trio.Event)
@@ -243,9 +245,13 @@ class Caller:
         self, store: Coordination, upstream: UpstreamSlots, cls: PriorityClass, tenant: str
     ) -> None:
         """Live through one call."""
-        with self.scope:
-            async with store.slots.lease(upstream, cls, tenant) as self.lease:
-                await self.leave.wait()
+        try:
+            with self.scope:
+                async with store.slots.lease(upstream, cls, tenant) as self.lease:
+                    await self.leave.wait()
+        except LeaseLost:
+            if not self.dies:
+                raise
         self.gone.set()
 
     async def hang_up(self) -> None:
@@ -257,9 +263,10 @@ class Caller:
 class Callers:
     """Starts callers, one after the other, so that their order in line is known."""
 
-    def __init__(self, harness: Harness, nursery: trio.Nursery) -> None:
+    def __init__(self, harness: Harness, nursery: trio.Nursery, *, dies: bool) -> None:
         self._harness = harness
         self._nursery = nursery
+        self._dies = dies
 
     async def call(
         self,
@@ -268,17 +275,17 @@ class Callers:
         tenant: str = "acme",
     ) -> Caller:
         """A new caller, holding its slot or standing in line when this returns."""
-        caller = Caller()
+        caller = Caller(self._dies)
         self._nursery.start_soon(caller.run, self._harness.store, upstream, cls, tenant)
         await self._harness.advance(0)
         return caller
 
 
 @asynccontextmanager
-async def calling(harness: Harness) -> AsyncIterator[Callers]:
-    """Callers for the time of the block; those still there when it ends hang up."""
+async def calling(harness: Harness, *, dies: bool = False) -> AsyncIterator[Callers]:
+    """Callers for the time of the block; those still there when it ends hang up. `dies`: their replica does."""
     async with trio.open_nursery() as nursery:
-        yield Callers(harness, nursery)
+        yield Callers(harness, nursery, dies=dies)
         nursery.cancel_scope.cancel()
 
 

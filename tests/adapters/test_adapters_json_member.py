@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.json_member import MEMBER_BYTES, JsonMember
+from adapters.json_member import MARKS, MEMBER_BYTES, JsonMember
 
 NAMES = st.sampled_from(["usage", "response", "a", 'usage"', "usage\\", "[", ""])
 VALUES = st.recursive(
@@ -35,6 +35,16 @@ def test_finds_what_a_parser_finds(document, size, indent):
     for path in (("usage",), ("response", "usage")):
         here = tuple(name.encode() for name in path)
         assert found(text, size=size, paths=[here]) == looked_up(document, *path)
+
+
+def test_a_text_of_hardly_anything_but_brackets_is_given_up():
+    """Up to a bound of brackets the member is found, beyond it nothing is, wherever it stood and however it is cut."""
+    usage = b'{"usage": {"n": 1}, "x": [%s]}'
+    brackets = b",".join([b"[]"] * (MARKS // 2))
+    assert found(usage % brackets[: len(brackets) // 2 - 1]) == {"n": 1}
+    for text in (usage % brackets, b'{"x": [%s], "usage": {"n": 1}}' % brackets):
+        for size in (None, 1000):
+            assert found(text, size=size) is None
 
 
 def test_the_last_one_counts():

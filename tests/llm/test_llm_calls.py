@@ -5,11 +5,13 @@ import hashlib
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from llm_world import CHAT, llm, open_world
 
 from adapters.testing.scripts import answer, chunked, message, sends
 from adapters.testing.stub import open_stub_upstream
+from gateway.llm.asked import MAX_MEMBERS
 
 HELLO = {
     "model": "m",
@@ -152,6 +154,14 @@ async def test_llm_models_are_those_that_the_tenant_may_call(tmp_path: Path) -> 
     assert [each["id"] for each in theirs.json()["data"]] == ["mapped"]
 
 
+async def test_llm_long_conversations_are_taken(tmp_path: Path) -> None:
+    """A body of any number of messages passes as it is: what is counted are the members of the whole alone (GW-18)."""
+    body = msgspec.json.encode({"messages": [{"role": "user", "content": "a: b"}] * 5_000, "model": "m"})
+    async with open_stub_upstream(answer(ANSWER)) as stub, open_world(tmp_path, llm(stub.url)) as world:
+        assert (await world.ask(body)).status == 200
+    assert stub.requests[0].body == body
+
+
 REFUSALS = {
     "no JSON": (b'{"model": "m",', 400, "INVALID_REQUEST"),
     "no object": (b'["m"]', 400, "INVALID_REQUEST"),
@@ -164,6 +174,16 @@ REFUSALS = {
     "a model in disguise": (b'{"model": "m", "mod\\u0065l": "mapped"}', 400, "INVALID_REQUEST"),
     "two that begin alike": (b'{"seed": 12, "model": "m", "seed": 1}', 400, "INVALID_REQUEST"),
     "deep": (b'{"model": "m", "x": ' + b"[" * 5000 + b"]" * 5000 + b"}", 400, "INVALID_REQUEST"),
+    "very many members": (
+        b'{"model": "m", %s}' % b", ".join(b'"k%d": 1' % n for n in range(MAX_MEMBERS)),
+        400,
+        "INVALID_REQUEST",
+    ),
+    "large options": (
+        b'{"model": "m", "stream_options": {"x": "%s"}}' % (b"y" * 5000),
+        400,
+        "INVALID_REQUEST",
+    ),
     "not UTF-8": (b'{"model": "m", "x": "\xff"}', 400, "INVALID_REQUEST"),
     "not a number": (b'{"model": "m", "x": NaN}', 400, "INVALID_REQUEST"),
     "unknown": (b'{"model": "nobody"}', 404, "MODEL_UNKNOWN"),
