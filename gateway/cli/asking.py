@@ -99,10 +99,17 @@ def refusals() -> Iterator[None]:
 
 
 def told(error: GatewayError) -> Iterator[str]:
-    """A refusal in lines: what is wrong, and each fault by itself."""
+    """A refusal in lines: what is wrong, and each fault by itself, unless it was told with that."""
     yield f"{error.detail or error.code} ({error.code})"
     for fault in error.errors:
-        yield f"  {fault.get('pointer', '')}: {fault.get('detail', '')}"
+        line = f"{fault.get('pointer', '')}: {fault.get('detail', '')}"
+        if error.detail != line and not error.detail.startswith(f"{line}; and "):
+            yield f"  {line}"
+
+
+def told_briefly(error: GatewayError) -> str:
+    """A refusal in one line."""
+    return "; ".join(line.strip() for line in told(error))
 
 
 def refuse(*lines: str) -> NoReturn:

@@ -1,5 +1,6 @@
 """What became of each file of a submit: lines and JSON, results in files."""
 
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,7 +65,8 @@ async def fetch(client: AsyncClient, job_id: str, path: Path) -> Path:
 
 
 def _write(path: Path, content: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+    # The name for the time being is a short one: that of the file may be as long as a name can be.
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".part", delete=False) as file:
         try:
             file.write(content)
             file.flush()
@@ -74,26 +76,37 @@ def _write(path: Path, content: bytes) -> None:
             raise
 
 
+def legible(path: str | Path) -> str:
+    """A path as text; bytes of it that are no UTF-8 are replaced."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
 def result_names(files: Sequence[Path]) -> list[str]:
-    """A name for each file's result; files of the same name in different folders are numbered."""
-    seen: dict[str, int] = {}
+    """A name for each file's result; files of the same name in different folders are numbered, past names that others have."""
+    own = [Path(legible(file.name)) for file in files]
+    taken = {name.name for name in own}
+    numbers: dict[str, int] = {}
     names = []
-    for file in files:
-        number = seen[file.name] = seen.get(file.name, 0) + 1
-        names.append(file.name if number == 1 else f"{file.stem}-{number}{file.suffix}")
+    for name in own:
+        chosen, number = name.name, numbers.get(name.name, 0) + 1
+        while number > 1 and (chosen := f"{name.stem}-{number}{name.suffix}") in taken:
+            number += 1
+        numbers[name.name] = number
+        taken.add(chosen)
+        names.append(chosen)
     return names
 
 
 def done_line(done: Done) -> None:
     """One file in words. Why it failed stands in the summary at the end."""
-    words = [cell(done.job_id), cell(done.status), done.file]
+    words = [cell(done.job_id), cell(done.status), cell(done.file)]
     if done.result is not None:
-        words.append(f"-> {done.result}")
+        words.append(f"-> {cell(done.result)}")
     click.echo("  ".join(words))
 
 
 def summary(ended: Sequence[Done], *, total: int) -> None:
-    """How many came to nothing, and why each; on stderr, nothing when none did.
+    """How many came to nothing, and why each, or once why all; on stderr, nothing when none did.
 
     Args:
         ended: the files that came to nothing.
@@ -101,6 +114,10 @@ def summary(ended: Sequence[Done], *, total: int) -> None:
     """
     if not ended:
         return
+    reasons = {done.error for done in ended}
+    if len(ended) == total > 1 and len(reasons) == 1:
+        click.echo(f"{total} of {total} files failed: {cell(*reasons)}", err=True)
+        return
     click.echo(f"{len(ended)} of {total} files failed:", err=True)
     for done in ended:
-        click.echo(f"  {done.file}: {cell(done.error)}", err=True)
+        click.echo(f"  {cell(done.file)}: {cell(done.error)}", err=True)

@@ -3,12 +3,15 @@
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from io import StringIO
 from typing import Any, Final
 
 import click
 import msgspec
 from rich.console import Console
 from rich.table import Table
+
+from gateway.cli.exit_codes import REFUSED
 
 Column = tuple[str, str]
 """Its head, and the member of a row that stands in it."""
@@ -33,6 +36,41 @@ def is_table(*, as_json: bool) -> bool:
 def show_json(value: object) -> None:
     """One JSON value on one line."""
     click.echo(msgspec.json.encode(value))
+
+
+class Telling:
+    """Tells what is done while more is to be done, also when nobody can be told any more.
+
+    Args:
+        show: writes one of them to stdout.
+    """
+
+    def __init__(self, show: Callable[[Any], None]) -> None:
+        self._show = show
+        self._lost: OSError | None = None
+
+    def tell(self, value: object) -> None:
+        """One more; nothing once one could not be written."""
+        if self._lost is not None:
+            return
+        try:
+            self._show(value)
+        except OSError as error:
+            self._lost = error
+
+    def finish(self) -> None:
+        """End the program when not all could be told: quietly when the reader has gone, else with the reason.
+
+        Raises:
+            BrokenPipeError: the reader has gone, which click makes a quiet end of.
+        """
+        if self._lost is None:
+            return
+        if isinstance(self._lost, BrokenPipeError):
+            raise self._lost
+        sys.stdout = StringIO()  # What is left in the old one could not be written at the exit either.
+        click.echo(f"stdout: {self._lost.strerror}", err=True)
+        sys.exit(REFUSED)
 
 
 def show_table(title: str | None, columns: Sequence[Column], rows: Iterable[dict[str, Any]]) -> None:

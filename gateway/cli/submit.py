@@ -13,10 +13,10 @@ from msgspec import structs
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from gateway.cli.asking import checked_url, told
+from gateway.cli.asking import checked_url, told_briefly
 from gateway.cli.exit_codes import REFUSED
-from gateway.cli.results import Done, Wish, done_line, fetch, result_names, summary, why
-from gateway.cli.shown import is_table, json_option, show_json
+from gateway.cli.results import Done, Wish, done_line, fetch, legible, result_names, summary, why
+from gateway.cli.shown import Telling, is_table, json_option, show_json
 from gateway.cli.submit_group import GroupSubmit, Shown
 from gateway.client import AsyncClient, GatewayError, Options, Repeats
 from gateway.client.calls import GroupTerms
@@ -93,14 +93,16 @@ def submit(files: tuple[Path, ...], *, as_json: bool, **given: Any) -> None:
         tenant=given["tenant"],
         repeats=Repeats(times=100, within_s=600.0, when_full=True),
     )
-    show_done = done_line if is_table(as_json=as_json) else show_json
+    telling = Telling(done_line if is_table(as_json=as_json) else show_json)
     failed: Sequence[Done] | None = None
     try:
-        failed = trio.run(_submit, asking, files, wish, terms, show_done)
+        failed = trio.run(_submit, asking, files, wish, terms, telling.tell)
     except* KeyboardInterrupt:
         click.echo("stopped; what was submitted goes on", err=True)
     if failed is None or failed:
         summary(failed or (), total=len(files))
+    telling.finish()
+    if failed is None or failed:
         sys.exit(REFUSED)
 
 
@@ -128,7 +130,7 @@ async def _submit(
 
 async def _one(client: AsyncClient, file: Path, wish: Wish) -> Done:
     """One file as a job, to the end that was asked for."""
-    done = Done(file=str(file))
+    done = Done(file=legible(file))
     try:
         job = await client.submit(file, form=wish.form, **wish.options)
         done = structs.replace(done, job_id=job.job_id, status=job.status)
@@ -141,8 +143,8 @@ async def _one(client: AsyncClient, file: Path, wish: Wish) -> Done:
         if wish.out is None:
             return done
         [name] = result_names([file])
-        return structs.replace(done, result=str(await fetch(client, job.job_id, wish.out / name)))
+        return structs.replace(done, result=legible(await fetch(client, job.job_id, wish.out / name)))
     except GatewayError as error:
-        return structs.replace(done, error="; ".join(told(error)))
+        return structs.replace(done, error=told_briefly(error))
     except OSError as error:
         return structs.replace(done, error=str(error))

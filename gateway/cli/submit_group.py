@@ -11,8 +11,8 @@ from typing import Final
 import trio
 from msgspec import Struct, structs
 
-from gateway.cli.asking import told
-from gateway.cli.results import Done, Wish, fetch, result_names, why
+from gateway.cli.asking import told_briefly
+from gateway.cli.results import Done, Wish, fetch, legible, result_names, why
 from gateway.client import AsyncClient, Event, GatewayError, Job
 from gateway.client.calls import GroupTerms
 
@@ -45,6 +45,7 @@ class GroupSubmit:
     ) -> None:
         self._client = client
         self._files = files
+        self._shown_files = [legible(file) for file in files]
         self._names = result_names(files)
         self._wish = wish
         self._terms = terms
@@ -66,11 +67,11 @@ class GroupSubmit:
             self._refused(error)
             return
         except OSError as error:
-            self._tell(Done(file=str(error.filename or self._files[0]), error=str(error)))
+            self._tell(Done(file=legible(error.filename or self._files[0]), error=str(error)))
             return
         if not self._wish.waits:
-            for index, file in enumerate(self._files):
-                self._tell(Done(file=str(file), job_id=f"{group.job_id}.{index}", status="queued"))
+            for index, file in enumerate(self._shown_files):
+                self._tell(Done(file=file, job_id=f"{group.job_id}.{index}", status="queued"))
             return
         await self._follow(group.job_id)
 
@@ -81,10 +82,10 @@ class GroupSubmit:
         for pointer, detail in named.items():
             place = "/".join(pointer.split("/")[:3])
             if place in faults:
-                self._tell(Done(file=str(self._files[faults[place]]), error=f"{detail} ({error.code})"))
+                self._tell(Done(file=self._shown_files[faults[place]], error=f"{detail} ({error.code})"))
         if not self.failed:
-            for file in self._files:
-                self._tell(Done(file=str(file), error="; ".join(told(error))))
+            for file in self._shown_files:
+                self._tell(Done(file=file, error=told_briefly(error)))
 
     async def _follow(self, group_id: str) -> None:
         send, receive = trio.open_memory_channel[int](len(self._files))
@@ -96,7 +97,7 @@ class GroupSubmit:
                     await self._listen(group_id, send)
                     await self._look(group_id, send)
                 except GatewayError as error:
-                    self._tell(Done(file=group_id, job_id=group_id, error="; ".join(told(error))))
+                    self._tell(Done(file=group_id, job_id=group_id, error=told_briefly(error)))
 
     async def _listen(self, group_id: str, send: trio.MemorySendChannel[int]) -> None:
         """The group's events, to its end."""
@@ -124,7 +125,7 @@ class GroupSubmit:
                 continue
             self._ended.add(index)
             job_id = f"{group_id}.{index}"
-            done = Done(file=str(self._files[index]), job_id=job_id, status="completed")
+            done = Done(file=self._shown_files[index], job_id=job_id, status="completed")
             if self._wish.out is not None:
                 done = await self._fetched(done, self._wish.out / self._names[index])
             self._tell(done)
@@ -133,13 +134,13 @@ class GroupSubmit:
         try:
             where = await fetch(self._client, done.job_id or "", path)
         except GatewayError as error:
-            return structs.replace(done, error="; ".join(told(error)))
+            return structs.replace(done, error=told_briefly(error))
         except OSError as error:
             return structs.replace(done, error=str(error))
-        return structs.replace(done, result=str(where))
+        return structs.replace(done, result=legible(where))
 
     def _done(self, index: int, child: Job) -> Done:
-        return Done(file=str(self._files[index]), job_id=child.job_id, status=child.status, error=why(child))
+        return Done(file=self._shown_files[index], job_id=child.job_id, status=child.status, error=why(child))
 
     def _tell(self, done: Done) -> None:
         if done.refused:

@@ -5,6 +5,7 @@ A body is opened once for each try. What cannot be read a second time is tried o
 
 import mimetypes
 import os
+import re
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,9 @@ from msgspec import Struct
 PIECE_BYTES: Final = 256 * 1024
 UNKNOWN_TYPE: Final = "application/octet-stream"
 READING_THREADS: Final = 8
+
+_UNSENDABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters, which a gateway refuses in a file name, and bytes that were no UTF-8."""
 
 Document = bytes | Path | BinaryIO | Iterable[bytes] | AsyncIterable[bytes]
 """The bytes, a file's path, an open file, or the bytes in pieces (asynchronous ones with `AsyncClient` alone)."""
@@ -114,11 +118,19 @@ class _Part(Struct, frozen=True):
 
 
 def _file_head(document: Document, content_type: str | None, boundary: str) -> str:
-    filename = (_name_of(document) or "document").translate({0x22: "%22", 0x0D: "%0D", 0x0A: "%0A"})
     return (
-        f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{filename}"\r\n'
+        f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{_sent_name(document)}"\r\n'
         f"Content-Type: {content_type or type_of(document)}\r\n\r\n"
     )
+
+
+def _sent_name(document: Document) -> str:
+    """The name of its file in a form; what cannot be sent is replaced.
+
+    `%0D` and `%0A` would be read as line breaks.
+    """
+    name = _UNSENDABLE.sub("\N{REPLACEMENT CHARACTER}", _name_of(document) or "document")
+    return name.replace("%0D", "%0d").replace("%0A", "%0a").replace('"', "%22")
 
 
 def json_body(content: bytes) -> Body:

@@ -122,6 +122,22 @@ async def test_refused(world, parts, pointers, words):
     assert not world.store._ledger.book.stagings
 
 
+@pytest.mark.parametrize("chunk", [1, 100_000])
+async def test_each_bad_file_is_named(world, chunk):
+    """A file whose name or type cannot be taken is a fault at its place, beside the faults of the others (GW-14)."""
+    bad_name, bad_type = file(b"2", "b\tad.pdf"), file(b"4", "d.pdf", "Content-Type: none")
+    reply = await submit(world, file(b"1"), bad_name, file(b""), bad_type, file(b"5"), *FIELDS, chunk=chunk)
+    errors = content(reply)["errors"]
+    assert reply.status == 400
+    assert [error["pointer"] for error in errors] == ["/files/1", "/files/2", "/files/3"]
+    assert "without control characters" in errors[0]["detail"]
+    assert "a Content-Type such as" in errors[2]["detail"]
+    reply = await submit(world, bad_name, file(b"2"), *FIELDS, chunk=chunk)
+    assert [error["pointer"] for error in content(reply)["errors"]] == ["/files/0"]
+    assert world.is_empty()
+    assert not world.store._ledger.book.stagings
+
+
 @pytest.mark.parametrize("place", [0, 1])
 async def test_a_file_is_bounded(world, place):
     """Each file may have max_body_bytes, and the whole max_group_bytes (GW-16)."""

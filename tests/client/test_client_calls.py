@@ -52,6 +52,26 @@ def test_client_options_of_a_raw_document_stand_in_the_query():
     assert (request.headers["content-type"], request.content) == ("application/pdf", b"%PDF")
 
 
+@pytest.mark.parametrize(
+    ("name", "sent_name"),
+    [
+        ("a\tb\n\x85.pdf", "a\ufffdb\ufffd\ufffd.pdf"),
+        ("bad\udcff.pdf", "bad\ufffd.pdf"),
+        ("%0D%0A.pdf", "%0d%0a.pdf"),
+        ("ünï😀.pdf", "ünï😀.pdf"),
+    ],
+)
+def test_client_a_form_names_its_file_so_that_it_is_taken(tmp_path, name, sent_name):
+    """What a gateway refuses in a file name, and bytes that are no UTF-8, are replaced; the file is sent."""
+    path = tmp_path / name
+    path.write_bytes(b"%PDF")
+    script = Script(job(202))
+    with script.client() as client:
+        client.submit(path, form=True, model="ocr")
+    [request] = script.requests
+    assert f'filename="{sent_name}"\r\nContent-Type: application/pdf'.encode() in request.content
+
+
 def test_client_a_form_holds_the_fields_and_the_file(tmp_path):
     """A form has each option as a field and the document as its one file; its length is announced."""
     path = tmp_path / 'a"b.json'

@@ -1,9 +1,13 @@
 """`sluicegate submit` against a running gateway."""
 
+import os
+import sys
 from contextlib import asynccontextmanager
 
-from command_line import sluicegate
-from gateway_process import running, write_config
+import pytest
+import trio
+from command_line import ROOT, sluicegate
+from gateway_process import PATIENCE_S, running, write_config
 
 from adapters.testing.scripts import answer
 from adapters.testing.stub import open_stub_upstream
@@ -135,3 +139,76 @@ async def test_process_submit_says_what_was_refused(tmp_path):
             usage = await submit(*wrong)
             assert (usage.code, usage.out) == (2, ""), usage
     assert not stub.requests
+
+
+LONG = "k" * 245
+"""With the suffix of a result it is as long as a name may be, but for five bytes."""
+NAMES = {
+    "new\nline.png": "new\nline.png",
+    "bad\udcff.png": "bad\ufffd.png",
+    "%0A.png": "%0A.png",
+    LONG: LONG,
+    "a/b.png": "b.png",
+    "c/b.png": "b-3.png",
+    "b-2.png": "b-2.png",
+}
+"""Files, and the names of their results."""
+
+
+async def test_process_submit_takes_any_file_name(tmp_path):
+    """Files whose names hold control characters or are no UTF-8, and long ones, go with the others of their group; each
+    result has a file of its own, under a name that can be read and is told."""
+    async with serving(tmp_path, answer(b"{}")) as (stub, gateway):
+        for number, name in enumerate(NAMES):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_bytes(b"%d" % number)
+        ended = await sluicegate(
+            "submit", *NAMES, "--model", "stub", "--out", "out", gateway=gateway, cwd=tmp_path
+        )
+        assert ended.code == 0, ended
+        one = ("submit", "bad\udcff.png", "--model", "stub", "--form", "--out", "one")
+        alone = await sluicegate(*one, gateway=gateway, cwd=tmp_path)
+    results = {line["result"] for line in ended.lines()}
+    assert results == {f"out/{path.name}" for path in (tmp_path / "out").iterdir()}
+    assert results == {f"out/{name}.json" for name in NAMES.values()}
+    assert sorted(request.body for request in stub.requests[: len(NAMES)]) == [
+        b"%d" % n for n in range(len(NAMES))
+    ]
+    [line] = alone.lines()
+    assert (alone.code, line["file"], line["result"]) == (0, "bad\ufffd.png", "one/bad\ufffd.png.json")
+
+
+@pytest.mark.parametrize(("gone", "said"), [(True, ""), (False, "stdout: No space left on device")])
+@pytest.mark.parametrize("files", [["a.png"], ["a.png", "b.png", "c.png"]])
+async def test_process_submit_writes_results_that_nobody_is_told_of(tmp_path, gone, said, files):
+    """When stdout cannot be written, results are written all the same, and the exit code is 1: without a word when its
+    reader has gone, else with the reason in one line."""
+    async with serving(tmp_path, answer(b"{}")) as (_, gateway):
+        documents(tmp_path, *files)
+        reader, stdout = (
+            os.pipe() if gone else (os.open("/dev/null", os.O_RDONLY), os.open("/dev/full", os.O_WRONLY))
+        )
+        os.close(reader)
+        with trio.fail_after(PATIENCE_S):
+            ended = await trio.run_process(
+                [sys.executable, "-m", "gateway", "submit", *files, "--model", "stub", "--out", "out"],
+                cwd=tmp_path,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "SLUICEGATE_URL": gateway.public},
+                stdout=stdout,
+                capture_stderr=True,
+                check=False,
+            )
+        os.close(stdout)
+    assert (ended.returncode, ended.stderr.decode().strip()) == (1, said)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {f"{name}.json" for name in files}
+
+
+async def test_process_submit_says_a_refusal_once(tmp_path):
+    """What is wrong with all files is one line of the summary, and each file's own line has it once."""
+    async with serving(tmp_path, answer(b"{}")) as (_, gateway):
+        documents(tmp_path, "a.png", "b.png")
+        ended = await sluicegate("submit", "a.png", "b.png", "--model", "none", gateway=gateway, cwd=tmp_path)
+    assert ended.code == 1
+    assert [line["error"].count("no model") for line in ended.lines()] == [1, 1]
+    assert ended.err.count("no model") == 1
+    assert ended.err.strip().startswith("2 of 2 files failed: /model: no model 'none'")

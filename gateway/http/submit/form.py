@@ -23,9 +23,9 @@ from multipart import (  # type: ignore[import-untyped]  # the library has no an
     parse_options_header,
 )
 
-from gateway.http.submit.content_type import checked_type
+from gateway.http.submit.content_type import OCTETS, checked_type
 from gateway.http.submit.options import pointer
-from gateway.problems import ApiError, invalid, shown
+from gateway.problems import ApiError, FieldError, invalid, shown
 
 MAX_OTHER_BYTES: Final = 2**20
 """Everything in the body that is not a file: fields, headers, boundaries."""
@@ -49,6 +49,8 @@ class FilePart(Struct):
     offset: int
     """Of its first byte in the body, if it is the first file."""
     length: int = 0
+    fault: FieldError | None = None
+    """What is wrong with its head. Who reads the form says so, for the place that the file turns out to have."""
 
 
 class Form:
@@ -142,8 +144,12 @@ class Form:
             return False
         if len(self.files) == self._max_files:
             raise ApiError("INVALID_REQUEST", f"the form has more than {self._max_files} files")
-        content_type = checked_type(segment.header("Content-Type"), pointer(segment.name))
-        self.files.append(FilePart(filename=filename, content_type=content_type, offset=self._fed))
+        part = FilePart(filename=filename, content_type=OCTETS, offset=self._fed)
+        try:
+            part.content_type = _checked_head(segment, filename)
+        except ApiError as error:
+            part.fault, *_ = error.errors
+        self.files.append(part)
         return True
 
     def _end(self) -> None:
@@ -160,9 +166,15 @@ def _filename(segment: MultipartSegment) -> str | None:
     extended = _EXTENDED_NAME.search(segment.header("Content-Disposition") or "")
     if filename is None and extended:
         filename = unquote_to_bytes(extended[1]).decode("utf-8", "replace")
-    if filename is not None and _CONTROL.search(filename):
-        raise invalid(pointer(segment.name), "expected a file name without control characters")
     return filename
+
+
+def _checked_head(segment: MultipartSegment, filename: str) -> str:
+    """The content type of a file whose head is in order."""
+    where = pointer(segment.name)
+    if _CONTROL.search(filename):
+        raise invalid(where, "expected a file name without control characters")
+    return checked_type(segment.header("Content-Type"), where)
 
 
 def _malformed(error: MultipartError) -> ApiError:

@@ -16,7 +16,7 @@ from gateway.http.submit.children import Child, Faults, GroupAsk
 from gateway.http.submit.digest import Digest
 from gateway.http.submit.fanout import GROUP_MEMBERS
 from gateway.http.submit.form import FilePart, Form
-from gateway.http.submit.intake import Intake
+from gateway.http.submit.intake import NOWHERE, Intake
 from gateway.http.submit.options import NOT_OFFERED, OPTIONS, OptionSet, pointer, unknown_field
 from gateway.http.submit.upload import Document, Upload, refuse_empty
 from gateway.problems import ApiError, invalid, shown
@@ -71,7 +71,8 @@ class _Reading:
             if file.draft is self._body:
                 await self._body.write(chunk[: max(0, file.part.offset + file.part.length - self._stored)])
             await self._complete(file)
-        draft = self._body if file is None else self._intake.open()
+        intake = self._intake if part.fault is None else NOWHERE
+        draft = self._body if file is None else intake.open()
         self._file = _Receiving(part, draft, Digest())
         return self._file
 
@@ -86,8 +87,8 @@ class _Reading:
     async def _complete(self, file: _Receiving) -> None:
         """A file of a group has come to its end: it is a child."""
         where, part = f"/files/{len(self._children)}", file.part
-        if not file.digest.size:
-            self._faults.add(where, "the document is empty")
+        if part.fault is not None or not file.digest.size:
+            self._faults.add(where, "the document is empty" if part.fault is None else part.fault.detail)
             self._children.append(Child(where=where))
             return
         inside = (part.offset, part.length, part.content_type) if file.draft is self._body else None
@@ -114,6 +115,8 @@ class _Reading:
                 f"the form has two files ({names}): a job takes one document; several are a group, with the field "
                 f"{MAX_PARALLEL}",
             )
+        if file.part.fault is not None:
+            raise invalid(file.part.fault.pointer, file.part.fault.detail)
         refuse_empty(file.part.length)
         return Document(
             draft=self._body,
