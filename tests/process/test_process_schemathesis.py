@@ -95,7 +95,7 @@ async def test_process_schemathesis_accepted_requests(tmp_path: Path):
             document = narrowed((await client.get("/openapi.json")).json())
         path = tmp_path / "narrowed.json"
         path.write_text(json.dumps(document))
-        phases = ("--phases", "fuzzing,stateful", "--mode", "positive", "--max-examples", "16")
+        phases = ("--phases", "fuzzing,stateful", "--mode", "positive", "--max-examples", "20")
         await run(tmp_path, gateway, *phases, str(path))
         assert await answered(gateway, "/jobs", 202) > 10
         for route in ("/jobs", "/jobs/{job_id}", "/jobs/{job_id}/wait", "/jobs/{job_id}/result"):
