@@ -1,8 +1,11 @@
 """How many lines go to a receiver together, and how it says that it did not take them."""
 
 from collections import deque
+from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import Final
+
+import trio
 
 from gateway.audit.bodies import Line
 
@@ -15,7 +18,21 @@ class NotTaken(OSError):
     """The receiver did not take a batch."""
 
 
-def batch_of(lines: deque[Line]) -> list[Line]:
+async def hand_over(lines: deque[Line], take: Callable[[list[Line]], Awaitable[None]]) -> None:
+    """Have lines taken in batches; each leaves the deque once its batch is taken.
+
+    Raises:
+        NotTaken: as `take` raised it; the lines left in the deque were not taken.
+    """
+    await trio.lowlevel.checkpoint()
+    while lines:
+        batch = _batch_of(lines)
+        await take(batch)
+        for _ in batch:
+            lines.popleft()
+
+
+def _batch_of(lines: deque[Line]) -> list[Line]:
     """The first lines that go together, at least one: a line longer than a batch may be goes alone."""
     batch: list[Line] = []
     size = 0

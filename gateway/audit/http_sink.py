@@ -9,16 +9,16 @@
 - Redirects are not followed and proxies of the environment not used: events and token go to the named host only.
 """
 
-import hashlib
 from collections import deque
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence
 from typing import Final
 
 import httpx2
 import trio
 
-from gateway.audit.batches import NotTaken, batch_of
+from gateway.audit.batches import NotTaken, hand_over
 from gateway.audit.bodies import Line
+from gateway.audit.sinks import WriteOnly, key_of
 
 CONNECT_S: Final = 5.0
 SILENCE_S: Final = 10.0
@@ -27,7 +27,7 @@ POST_S: Final = 30.0
 """One batch, from connecting to the end of the answer."""
 
 
-class HttpSink:
+class HttpSink(WriteOnly):
     """Lines by POST.
 
     Args:
@@ -51,7 +51,7 @@ class HttpSink:
     @property
     def key(self) -> str:
         """By a hash of the URL: some receivers have a secret in theirs."""
-        return f"http:{hashlib.sha256(self._url.encode()).hexdigest()[:16]}"
+        return key_of(self.name, self._url)
 
     async def open(self) -> None:
         """Make a client. The receiver need not be there: events wait for it."""
@@ -64,32 +64,23 @@ class HttpSink:
             trust_env=False,
         )
 
-    async def known(self, event_ids: AbstractSet[str]) -> AbstractSet[str]:  # noqa: ARG002  # the contract's signature
-        """None: the receiver cannot be asked."""
-        await trio.lowlevel.checkpoint()
-        return frozenset()
-
     async def write(self, lines: deque[Line]) -> None:
         """Post in batches.
 
         Raises:
             NotTaken: the receiver refused, or gave no answer in time.
         """
-        await trio.lowlevel.checkpoint()
-        while lines:
-            batch = batch_of(lines)
-            await self._post(b"".join(line.data + b"\n" for line in batch))
-            for _ in batch:
-                lines.popleft()
+        await hand_over(lines, self._post)
 
     async def close(self) -> None:
         """Close the connection."""
         if self._client is not None:
             await self._client.aclose()
 
-    async def _post(self, body: bytes) -> None:
+    async def _post(self, batch: Sequence[Line]) -> None:
         if self._client is None:
             raise RuntimeError("the sink is not open")
+        body = b"".join(line.data + b"\n" for line in batch)
         try:
             with trio.fail_after(POST_S):
                 async with self._client.stream("POST", self._url, content=body) as answer:

@@ -8,17 +8,16 @@
 - The talk goes on in a thread. Cancelled, it is ended by shutting the connection.
 """
 
-import hashlib
 from collections import deque
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from typing import Final
 
 import trio
 from redis.exceptions import RedisError
 
-from gateway.audit.batches import NotTaken, batch_of
+from gateway.audit.batches import NotTaken, hand_over
 from gateway.audit.bodies import Line
+from gateway.audit.sinks import WriteOnly, key_of
 from store.redis.connecting import opener
 from store.redis.wire import Command, ErrorReply, Wire, WireBroken
 
@@ -26,7 +25,7 @@ ANSWER_S: Final = 5.0
 """Longest wait for each step of connecting, and for each reply."""
 
 
-class RedisSink:
+class RedisSink(WriteOnly):
     """Lines to a stream.
 
     Args:
@@ -38,8 +37,7 @@ class RedisSink:
     name = "redis_stream"
 
     def __init__(self, url: str, stream: str, maxlen: int) -> None:
-        where = f"{url} {stream}".encode()
-        self.key = f"redis_stream:{hashlib.sha256(where).hexdigest()[:16]}"
+        self.key = key_of(self.name, f"{url} {stream}")
         self._stream = stream
         self._maxlen = maxlen
         self._connect = opener(url, client_name="sluicegate-audit")
@@ -53,29 +51,13 @@ class RedisSink:
         """Nothing: the server need not be there, events wait for it."""
         await trio.lowlevel.checkpoint()
 
-    async def known(self, event_ids: AbstractSet[str]) -> AbstractSet[str]:  # noqa: ARG002  # the contract's signature
-        """None: a stream is not looked through."""
-        await trio.lowlevel.checkpoint()
-        return frozenset()
-
     async def write(self, lines: deque[Line]) -> None:
         """Append in batches.
 
         Raises:
             NotTaken: the server refused, or gave no answer in time.
         """
-        await trio.lowlevel.checkpoint()
-        while lines:
-            batch = batch_of(lines)
-            try:
-                await trio.to_thread.run_sync(
-                    self._append, batch, limiter=self._limiter, abandon_on_cancel=True
-                )
-            except trio.Cancelled:
-                self._shut()
-                raise
-            for _ in batch:
-                lines.popleft()
+        await hand_over(lines, self._append)
 
     async def close(self) -> None:
         """End the connection."""
@@ -87,7 +69,16 @@ class RedisSink:
         if self._wire is not None:
             self._wire.shut()
 
-    def _append(self, batch: Sequence[Line]) -> None:
+    async def _append(self, batch: Sequence[Line]) -> None:
+        try:
+            await trio.to_thread.run_sync(
+                self._transact, batch, limiter=self._limiter, abandon_on_cancel=True
+            )
+        except trio.Cancelled:
+            self._shut()
+            raise
+
+    def _transact(self, batch: Sequence[Line]) -> None:
         """Carry out one transaction, in a thread."""
         try:
             if self._wire is None or not self._wire.quiet():

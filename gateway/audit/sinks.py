@@ -4,6 +4,7 @@ A sink is written by one task, one call at a time. A call ends in one of two way
 it belongs, or it raises OSError and the lines still in the deque are to be offered again.
 """
 
+import hashlib
 import os
 from collections import deque
 from collections.abc import Set as AbstractSet
@@ -56,7 +57,21 @@ class Sink(Protocol):
         ...
 
 
-class StdoutSink:
+def key_of(name: str, where: str) -> str:
+    """A sink's key by a hash of where it goes: an address may hold a secret."""
+    return f"{name}:{hashlib.sha256(where.encode()).hexdigest()[:16]}"
+
+
+class WriteOnly:
+    """A sink whose lines cannot be read back."""
+
+    async def known(self, event_ids: AbstractSet[str]) -> AbstractSet[str]:  # noqa: ARG002  # the contract's signature
+        """None."""
+        await trio.lowlevel.checkpoint()
+        return frozenset()
+
+
+class StdoutSink(WriteOnly):
     """Lines on a file descriptor, for whoever collects the process's output.
 
     The descriptor itself is written, not `sys.stdout`: a reader that never reads blocks one thread, which is
@@ -80,11 +95,6 @@ class StdoutSink:
     async def open(self) -> None:
         """Nothing to do: the descriptor is open."""
         await trio.lowlevel.checkpoint()
-
-    async def known(self, event_ids: AbstractSet[str]) -> AbstractSet[str]:  # noqa: ARG002  # the contract's signature
-        """None: what was written cannot be read back."""
-        await trio.lowlevel.checkpoint()
-        return frozenset()
 
     async def write(self, lines: deque[Line]) -> None:
         """Write until the reader has taken everything. Cancelled, it leaves a blocked write to its thread."""

@@ -23,9 +23,8 @@ class Tasks(TaskGroup):
     ) -> Callable[[ASGIReceiveEvent], Awaitable[None]]:
         """Start the application for a request; gives what puts messages into its queue, at once while it has room."""
         put: Any = await super().spawn_app(app, config, scope, send)
-        queue = self._queue = cast(
-            "trio.MemorySendChannel[ASGIReceiveEvent]", put.__self__
-        )  # it is a channel's `send`
+        # It is a channel's `send`.
+        queue = self._queue = cast("trio.MemorySendChannel[ASGIReceiveEvent]", put.__self__)
 
         async def put_soon(message: ASGIReceiveEvent) -> None:
             try:

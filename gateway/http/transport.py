@@ -87,9 +87,8 @@ class Http11(H11Protocol):
     connection: StrictConnection
     stream: HTTPStream | None
 
-    def __init__(
-        self, *args: Any, tasks: Tasks, has_left: Callable[[], bool]
-    ) -> None:  # Any: the base class's own
+    # Any: the base class's own.
+    def __init__(self, *args: Any, tasks: Tasks, has_left: Callable[[], bool]) -> None:
         super().__init__(*args)
         self.tasks = tasks
         self.connection = StrictConnection(self.config.h11_max_incomplete_size)

@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
-import trio
 from msgspec import Meta, Raw, Struct
 
-from gateway.http.submit.nesting import MAX_DEPTH, Nesting
+from gateway.http.submit.nesting import MAX_DEPTH, Nesting, look_through
 from gateway.problems import ApiError, invalid, shown
 
 _members: Final = msgspec.json.Decoder(dict[str, Raw])
@@ -29,8 +28,6 @@ MAX_MEMBERS: Final = 200
 """Of the outermost object: a million of them would cost seconds, and all of OpenAI's together are some forty."""
 OPTIONS_BYTES: Final = 4096
 """Of `stream_options`, which is decoded."""
-_STEP_BYTES: Final = 64 * 1024
-"""What is looked at before others have their turn."""
 _STREAM_OPTIONS: Final = "stream_options"
 _INCLUDE_USAGE: Final = "include_usage"
 
@@ -118,9 +115,7 @@ async def _check_text(body: bytes) -> None:
     """What a decoder does not look at, or would not survive: UTF-8 inside of values, depth, and very many members."""
     if body.count(b"{") + body.count(b"[") > MAX_DEPTH or body.count(b":") > MAX_MEMBERS:
         nesting = Nesting("the body", max_members=MAX_MEMBERS)
-        for start in range(0, len(body), _STEP_BYTES):
-            await trio.lowlevel.checkpoint()
-            nesting.feed(body[start : start + _STEP_BYTES])
+        await look_through(nesting, body)
         nesting.finish()
     elif not body.isascii():
         try:

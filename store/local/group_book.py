@@ -65,9 +65,8 @@ def _child_moved(tx: "Transaction", parent_id: str, before: Status, after: Statu
     earlier = group_records.load(tx.connection, parent_id)
     group = groups.moved(earlier, before, after)
     if earlier.processing and not after.terminal:
-        group_records.save(
-            tx.connection, parent_id, group
-        )  # the parent is processing, and no further than it was
+        # The parent is processing, and no further than it was.
+        group_records.save(tx.connection, parent_id, group)
         return
     parent = load_parent(tx, parent_id)
     if groups.trips(group, after):

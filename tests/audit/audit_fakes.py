@@ -10,6 +10,7 @@ import trio
 import zstandard
 
 from gateway.audit import AuditEmitter, Bodies, BodyPolicy, Delivery, Origin, Spool
+from gateway.audit.sinks import Sink
 from gateway.metrics import Metrics
 from gateway.outage import Outage
 from store.errors import StoreUnavailable
@@ -17,6 +18,17 @@ from store.job import Attempt, AttemptOutcome, Blob, Job, Status, Usage
 
 CREATED = 1_700_000_000_000
 FINISHED = CREATED + 900
+
+
+@asynccontextmanager
+async def opened(sink: Sink) -> AsyncIterator[Sink]:
+    """A sink, open for the length of the block."""
+    await sink.open()
+    try:
+        yield sink
+    finally:
+        with trio.move_on_after(5, shield=True):
+            await sink.close()
 
 
 class FakePayloads:

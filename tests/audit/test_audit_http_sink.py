@@ -2,12 +2,11 @@
 
 import socket
 from collections import deque
-from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
 import trio
-from audit_fakes import FakeSink, Stage
+from audit_fakes import FakeSink, Stage, opened
 
 from adapters.testing.scripts import Hang, answer, closes_before_answer, sends
 from adapters.testing.stub import open_stub_upstream
@@ -22,16 +21,6 @@ def line(number: int, pad: int = 0) -> Line:
 
 def ids(request) -> list[str]:
     return [msgspec.json.decode(text)["event_id"] for text in request.body.splitlines()]
-
-
-@asynccontextmanager
-async def opened(sink: HttpSink):
-    await sink.open()
-    try:
-        yield sink
-    finally:
-        with trio.move_on_after(5, shield=True):
-            await sink.close()
 
 
 async def post(url: str, *lines: Line, token: str | None = None) -> deque[Line]:

@@ -1,13 +1,14 @@
 """The redis_stream sink against a redis-server (GW-13)."""
 
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 
 import msgspec
 import pytest
 import redis
 import trio
+from audit_fakes import opened
 from redis_server import RedisServer, redis_server
 from trio.testing import wait_all_tasks_blocked
 
@@ -32,15 +33,8 @@ def lines(count: int) -> deque[Line]:
     return deque(line(number) for number in range(count))
 
 
-@asynccontextmanager
-async def opened(url: str, *, stream: str = STREAM, maxlen: int = 1_000_000) -> AsyncIterator[RedisSink]:
-    sink = RedisSink(url, stream, maxlen)
-    await sink.open()
-    try:
-        yield sink
-    finally:
-        with trio.move_on_after(5, shield=True):
-            await sink.close()
+def writing(server: RedisServer, maxlen: int = 1_000_000) -> AbstractAsyncContextManager[RedisSink]:
+    return opened(RedisSink(server.url, STREAM, maxlen))
 
 
 def kept(server: RedisServer) -> list[tuple[str, bytes]]:
@@ -54,7 +48,7 @@ async def test_lines_stand_in_the_stream_in_order(server):
     """Each line is an entry with the event and its id, in order, batch after batch, over one connection (GW-13)."""
     written = lines(BATCH_EVENTS + 3)
     expected = [(each.event_id, each.data) for each in written]
-    async with opened(server.url) as sink:
+    async with writing(server) as sink:
         await sink.write(written)
         with server.client() as client:
             assert len(client.client_list()) == 2
@@ -64,7 +58,7 @@ async def test_lines_stand_in_the_stream_in_order(server):
 
 async def test_the_stream_is_capped(server):
     """The oldest entries go; what stays is `maxlen` and at most a block of Redis's more."""
-    async with opened(server.url, maxlen=200) as sink:
+    async with writing(server, maxlen=200) as sink:
         await sink.write(lines(2_000))
     ids = [event_id for event_id, _ in kept(server)]
     assert ids[-1] == "e1999"
@@ -74,7 +68,7 @@ async def test_the_stream_is_capped(server):
 async def test_a_refused_batch_is_there_not_at_all(server):
     """A server without memory takes no part of a batch, its word is told, and the lines are offered again."""
     left = lines(3)
-    async with opened(server.url) as sink:
+    async with writing(server) as sink:
         with server.client() as client:
             client.config_set("maxmemory", 1)
             with pytest.raises(NotTaken, match=r"refused: (OOM|EXECABORT)"):
@@ -89,7 +83,7 @@ async def test_a_key_of_another_type_is_refused(server):
     """What stands there already is left as it is."""
     with server.client() as client:
         client.set(STREAM, "mine")
-        async with opened(server.url) as sink:
+        async with writing(server) as sink:
             with pytest.raises(NotTaken, match="refused: WRONGTYPE"):
                 await sink.write(lines(2))
         assert client.get(STREAM) == b"mine"
@@ -97,7 +91,7 @@ async def test_a_key_of_another_type_is_refused(server):
 
 async def test_a_server_that_comes_back_is_found(server):
     """A server that is away takes nothing and says so; the sink connects anew when it is back."""
-    async with opened(server.url) as sink:
+    async with writing(server) as sink:
         await sink.write(lines(1))
         server.kill()
         left = deque([line(7)])
@@ -112,7 +106,7 @@ async def test_a_server_that_comes_back_is_found(server):
 
 async def test_a_frozen_server_holds_nobody(server):
     """A write that waits for a server that does not answer can be cancelled at once."""
-    async with opened(server.url) as sink:
+    async with writing(server) as sink:
         await sink.write(lines(1))
         server.freeze()
         try:

@@ -19,14 +19,23 @@ OK = b'{"id":"c","usage":{"prompt_tokens":3,"completion_tokens":2}}'
 FIRST, LAST = b"data: 1\n\n", b"data: [DONE]\n\n"
 
 
-def write(folder: Path, upstream: str, store: str, *, models: str = "[m]") -> Path:
+def kept_in(store: str, folder: Path, server: RedisServer) -> str:
+    """The part of a configuration that names the store."""
+    if store == "local":
+        return "local: {data_dir: data, min_free_bytes: 0}"
+    return f"coordination: redis\nredis: {{url: '{server.url}', prefix: llm-{folder.name}}}"
+
+
+def write(folder: Path, kept: str, *urls: str, slots: int = 2, models: str = "[m]", more: str = "") -> Path:
+    """A configuration with one llm upstream at these endpoints."""
+    endpoints = ", ".join(f'{{url: "{url}", slots: {slots}}}' for url in urls)
     path = folder / "gateway.yaml"
     path.write_text(f"""
 server: {{bind: 127.0.0.1:0, admin_bind: 127.0.0.1:0, drain_timeout_s: 30}}
-{store}
+{kept}
 audit: {{sinks: [{{type: file, path: data/audit.jsonl}}]}}
 upstreams:
-  - {{name: llm, type: llm, class: on_prem, models: {models}, endpoints: [{{url: "{upstream}", slots: 2}}]}}
+  - {{name: llm, type: llm, class: on_prem, models: {models}, endpoints: [{endpoints}]{more}}}
 """)
     return path
 
@@ -39,14 +48,12 @@ def chunk(data: bytes) -> bytes:
 async def test_process_llm_calls_and_drain(tmp_path: Path, store: str, shared_redis: RedisServer) -> None:
     """A call and a stream pass through a process; a drain lets the stream end, refuses others, and loses no event
     (GW-10, GW-18)."""
-    kept = "local: {data_dir: data, min_free_bytes: 0}"
-    if store == "redis":
-        kept = f"coordination: redis\nredis: {{url: '{shared_redis.url}', prefix: llm-{tmp_path.name}}}"
+    kept = kept_in(store, tmp_path, shared_redis)
     begun = head(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"}) + chunk(FIRST)
     stream = Gated(begun, chunk(LAST) + b"0\r\n\r\n")
     async with (
         open_stub_upstream(answer(OK), stream) as stub,
-        running(write(tmp_path, stub.url, kept), tmp_path / "log") as gateway,
+        running(write(tmp_path, kept, stub.url), tmp_path / "log") as gateway,
         gateway.client() as client,
     ):
         said = await client.post("/v1/chat/completions", json=ASK)
@@ -72,20 +79,20 @@ async def test_process_llm_calls_and_drain(tmp_path: Path, store: str, shared_re
     await trio.lowlevel.checkpoint()
 
 
-async def test_process_llm_reload(tmp_path: Path) -> None:
+async def test_process_llm_reload(tmp_path: Path, shared_redis: RedisServer) -> None:
     """After a reload calls go where the new configuration says, by the names that it has; a stream under way ends as it
     began, and then the old upstream's connections are closed (page 10)."""
     begun = head(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"}) + chunk(FIRST)
     stream = Gated(begun, chunk(LAST) + b"0\r\n\r\n")
-    kept = "local: {data_dir: data, min_free_bytes: 0}"
+    kept = kept_in("local", tmp_path, shared_redis)
     async with open_stub_upstream(stream) as before, open_stub_upstream(answer(OK)) as after:
-        config = write(tmp_path, before.url, kept)
+        config = write(tmp_path, kept, before.url)
         async with running(config, tmp_path / "log") as gateway, gateway.client() as client:
             stream.gates[0].set()
             async with client.stream("POST", "/v1/chat/completions", json=ASK | {"stream": True}) as streamed:
                 pieces = streamed.aiter_raw()
                 assert await anext(pieces) == FIRST
-                write(tmp_path, after.url, kept, models="[m, n], model_map: {m: org/real}")
+                write(tmp_path, kept, after.url, models="[m, n], model_map: {m: org/real}")
                 reloaded = await client.post(f"{gateway.admin}/admin/reload", json={})
                 assert reloaded.status_code == 200, reloaded.text
                 assert (await client.post("/v1/chat/completions", json=ASK)).status_code == 200

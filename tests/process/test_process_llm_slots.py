@@ -11,7 +11,7 @@ from dead_port import refusing
 from gateway_process import Gateway, audit_events, running, until
 from httpx2 import AsyncClient
 from redis_server import RedisServer
-from test_process_llm import ASK, FIRST, OK, chunk
+from test_process_llm import ASK, FIRST, OK, chunk, kept_in, write
 
 from adapters.testing.scripts import Gated, Hang, answer, head, message
 from adapters.testing.stub import open_stub_upstream
@@ -24,10 +24,7 @@ pytestmark = pytest.mark.parametrize("store", ["local", "redis"])
 
 @pytest.fixture
 def kept(store: str, tmp_path: Path, shared_redis: RedisServer) -> str:
-    """The part of the configuration that names the store."""
-    if store == "local":
-        return "local: {data_dir: data, min_free_bytes: 0}"
-    return f"coordination: redis\nredis: {{url: '{shared_redis.url}', prefix: slots-{tmp_path.name}}}"
+    return kept_in(store, tmp_path, shared_redis)
 
 
 @asynccontextmanager
@@ -35,15 +32,7 @@ async def gateway_at(
     folder: Path, kept: str, *urls: str, slots: int, more: str = ""
 ) -> AsyncIterator[tuple[Gateway, AsyncClient]]:
     """A gateway with one llm upstream, whose jobs it takes too, and a client of it."""
-    endpoints = ", ".join(f'{{url: "{url}", slots: {slots}}}' for url in urls)
-    config = folder / "gateway.yaml"
-    config.write_text(f"""
-server: {{bind: 127.0.0.1:0, admin_bind: 127.0.0.1:0, drain_timeout_s: 5}}
-{kept}
-audit: {{sinks: [{{type: file, path: data/audit.jsonl}}]}}
-upstreams:
-  - {{name: llm, type: llm, class: on_prem, models: [m], async: true, endpoints: [{endpoints}]{more}}}
-""")
+    config = write(folder, kept, *urls, slots=slots, more=f", async: true{more}")
     async with running(config, folder / "log") as gateway, gateway.client() as client:
         yield gateway, client
 

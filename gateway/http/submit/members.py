@@ -1,14 +1,10 @@
 """The members of a JSON object inside a body, each as the bytes that stood there."""
 
 import msgspec
-import trio
 from msgspec import Raw
 
-from gateway.http.submit.nesting import Nesting
+from gateway.http.submit.nesting import Nesting, look_through
 from gateway.problems import ApiError, invalid, shown
-
-_STEP_BYTES = 64 * 1024
-"""What is scanned before others have their turn."""
 
 
 async def members_of(raw: Raw, where: str, most: int) -> dict[str, Raw]:
@@ -26,10 +22,7 @@ async def members_of(raw: Raw, where: str, most: int) -> dict[str, Raw]:
     nesting = Nesting(where, max_members=most)
     try:
         members = msgspec.json.decode(text, type=dict[str, Raw])
-        for start in range(0, len(text), _STEP_BYTES):
-            if start:
-                await trio.lowlevel.checkpoint()
-            nesting.feed(bytes(text[start : start + _STEP_BYTES]))
+        await look_through(nesting, text)
     except msgspec.DecodeError as error:
         raise invalid(where, f"expected an object; {shown(error)}") from error
     except ApiError as error:

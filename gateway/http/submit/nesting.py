@@ -12,6 +12,8 @@ import re
 from itertools import accumulate
 from typing import Final
 
+import trio
+
 from gateway.problems import ApiError
 
 MAX_DEPTH: Final = 200
@@ -96,6 +98,18 @@ class Nesting:
             self._cut_escape = b"\\"
             text = text[:-1]
         return text
+
+
+async def look_through(nesting: Nesting, text: bytes | memoryview) -> None:
+    """Feed a text that is there as a whole, others having their turn between its portions.
+
+    Raises:
+        ApiError: as `Nesting.feed`.
+    """
+    for start in range(0, len(text), _CHUNK_BYTES):
+        if start:
+            await trio.lowlevel.checkpoint()
+        nesting.feed(bytes(text[start : start + _CHUNK_BYTES]))
 
 
 def check_nesting(text: bytes, pointer: str) -> None:
