@@ -56,26 +56,6 @@ class RequestBody(Protocol):
         ...
 
 
-class _NoBody:
-    """The body of a request that has none."""
-
-    size = 0
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[AsyncIterator[bytes]]:
-        yield self
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        raise StopAsyncIteration
-
-
-NO_BODY: Final[RequestBody] = _NoBody()
-"""For a GET."""
-
-
 class BytesBody:
     """A body that is held in memory.
 
@@ -84,13 +64,13 @@ class BytesBody:
     """
 
     def __init__(self, data: bytes) -> None:
-        self._data = data
+        self.data = data
         self.size = len(data)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[AsyncIterator[bytes]]:
         """Read from the start; it is one piece."""
-        yield _Once(self._data)
+        yield _Once(self.data)
 
 
 class _Once:
@@ -106,6 +86,10 @@ class _Once:
             return next(self._pieces)
         except StopIteration:
             raise StopAsyncIteration from None
+
+
+NO_BODY: Final[RequestBody] = BytesBody(b"")
+"""For a GET."""
 
 
 def _ignore(_sent: int) -> None:
@@ -183,27 +167,34 @@ class HttpClient:
             AdapterError: connect, no connection (with `nothing_sent`), or it broke before the answer; parse, the
                 answer is not HTTP; internal, the body does not have the size it announced.
         """
-        async with self._slots:
-            connection, head = await self._send(request)
+        try:
+            self._slots.acquire_nowait()  # as a rule one is free, and no step is spent on waiting
+        except trio.WouldBlock:
+            await self._slots.acquire()
+        try:
+            origin = request.origin
+            connection, head = await self._send(request, origin)
             try:
-                yield Answer(head, connection, request.origin, self._wall_clock)
+                yield Answer(head, connection, origin, self._wall_clock)
             finally:
                 self._give_back(connection)
+        finally:
+            self._slots.release()
 
-    async def _send(self, request: Request) -> tuple[Connection, h11.Response]:
+    async def _send(self, request: Request, origin: str) -> tuple[Connection, h11.Response]:
         head = _head(request)
         replaced = False
         while True:
             flight = _Flight(request, head)
-            reused = None if replaced else self._take_idle(request.origin)
+            reused = None if replaced else self._take_idle(origin)
             try:
-                connection = reused or await self._connect(request.origin)
+                connection = reused or await self._connect(origin)
                 return connection, await flight.answer(connection)
             except tuple(FAILURES) as error:
                 if reused is not None and isinstance(error, Broken) and not flight.is_written:
                     replaced = True
                     continue
-                failure = _failure(error, request.origin)
+                failure = _failure(error, origin)
                 # A connection that was replaced had taken bytes, perhaps.
                 failure.nothing_sent = isinstance(error, NoConnection) and not replaced
                 raise failure from error
@@ -282,24 +273,30 @@ class _Flight:
 
     async def _send(self, connection: Connection) -> None:
         body = self._request.body
+        if body.size <= AT_ONCE_BYTES:
+            await self._send_at_once(connection, body)
+            return
         async with body.open() as pieces:
-            if body.size <= AT_ONCE_BYTES:
-                await self._send_at_once(connection, pieces)
-            else:
-                await connection.send_head(self._head)
-                async with connection.listening():
-                    await self._send_in_pieces(connection, pieces)
+            await connection.send_head(self._head)
+            async with connection.listening():
+                await self._send_in_pieces(connection, pieces)
 
-    async def _send_at_once(self, connection: Connection, pieces: AsyncIterator[bytes]) -> None:
-        data = []
-        async for piece in pieces:
-            self._take(piece)
-            data.append(piece)
-        self._check_all_taken()
-        await connection.send(self._head, b"".join(data))
+    async def _send_at_once(self, connection: Connection, body: RequestBody) -> None:
+        data = body.data if isinstance(body, BytesBody) else await self._read(body)
+        await connection.send(self._head, data)
         self.is_written = True
         if data:
-            self._request.on_sent(self._taken)
+            self._request.on_sent(len(data))
+
+    async def _read(self, body: RequestBody) -> bytes:
+        """All of a small body."""
+        data = bytearray()
+        async with body.open() as pieces:
+            async for piece in pieces:
+                self._take(piece)
+                data += piece
+        self._check_all_taken()
+        return bytes(data)
 
     async def _send_in_pieces(self, connection: Connection, pieces: AsyncIterator[bytes]) -> None:
         async for piece in pieces:

@@ -68,6 +68,8 @@ class DrainGate:
         self._entering = 0
         self._calls: set[trio.CancelScope] = set()
         self._changed = trio.Event()
+        self._left = trio.Event()
+        """Something that had passed the gate is over. Not told as a change: it happens at every request."""
         self.since: float | None = None
         """Trio time at which the drain began; None while open."""
         self.reason: str | None = None
@@ -129,7 +131,7 @@ class DrainGate:
             yield
         finally:
             self._entering -= 1
-            self._notify()
+            self._leave()
 
     @contextmanager
     def calling(self) -> Iterator[trio.CancelScope]:
@@ -146,7 +148,7 @@ class DrainGate:
                 yield scope
             finally:
                 self._calls.discard(scope)
-                self._notify()
+                self._leave()
 
     @property
     def calls(self) -> int:
@@ -161,7 +163,7 @@ class DrainGate:
     async def wait_no_calls(self) -> None:
         """Return once no synchronous call is left."""
         while self._calls:
-            await self._changed.wait()
+            await self._left.wait()
         await trio.lowlevel.checkpoint()
 
     async def wait_draining(self) -> None:
@@ -191,12 +193,16 @@ class DrainGate:
     async def wait_entered(self) -> None:
         """Return once nothing is between "may I start" and "started"."""
         while self._entering:
-            await self._changed.wait()
+            await self._left.wait()
         await trio.lowlevel.checkpoint()
 
     def _notify(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
+
+    def _leave(self) -> None:
+        self._left.set()
+        self._left = trio.Event()
 
 
 async def close_after_lag(gate: DrainGate, lag_s: float) -> None:

@@ -39,6 +39,9 @@ class Line:
     present: float = 0.0
     calls_in_a_row: int = 0
 
+    def __bool__(self) -> bool:
+        return bool(self.lanes)
+
     def __len__(self) -> int:
         return sum(map(len, self.lanes.values()))
 

@@ -104,7 +104,10 @@ class Slots:
             pool.lines[cls].leave(waiter)
             raise LineFull(pool.upstream.name, max_waiters)
         try:
-            await waiter.granted.wait()
+            if waiter.lease is None:
+                await waiter.granted.wait()
+            else:
+                await trio.lowlevel.checkpoint_if_cancelled()  # nobody waits: no step is spent
         except trio.Cancelled:
             if waiter.lease is None:
                 pool.lines[cls].leave(waiter)
@@ -309,11 +312,13 @@ class Slots:
     def _next(self, pool: Pool) -> tuple[PriorityClass | None, Waiter | None]:
         """Who gets the next free slot: (class, caller), (class, None) for a ready job, (None, None) for nobody."""
         for cls in CLASSES:
-            if not pool.room(cls):
+            line = pool.lines[cls]
+            job = pool.claimer and pool.ready[cls]
+            if not (line or job) or not pool.room(cls):
                 continue
-            waiter = self._first(pool.lines[cls])
-            job = pool.claimer and self._claimable(pool, cls)
-            if waiter is not None and not (job and pool.lines[cls].calls_in_a_row >= CALLS_IN_A_ROW):
+            waiter = self._first(line)
+            job = job and self._claimable(pool, cls)
+            if waiter is not None and not (job and line.calls_in_a_row >= CALLS_IN_A_ROW):
                 return cls, waiter
             if job:
                 return cls, None

@@ -6,7 +6,7 @@ from typing import Final
 
 from gateway.audit.bodies import Bodies, BodyPolicy
 from gateway.audit.delivery import Delivery
-from gateway.audit.emitter import AuditEmitter
+from gateway.audit.emitter import GATHER_S, AuditEmitter
 from gateway.audit.event import Origin
 from gateway.audit.file_sink import FileSink
 from gateway.audit.http_sink import HttpSink
@@ -35,7 +35,7 @@ async def open_emitter(
         delivery = Delivery(make_sinks(loaded), spool, metrics)
         bodies = Bodies(store.payloads, body_policy(audit))
         emitter = AuditEmitter(origin, store.jobs, bodies, delivery, outage)
-        async with emitter.running():
+        async with emitter.running(GATHER_S):
             yield emitter
 
 

@@ -8,7 +8,8 @@
 What holds:
 - Emitting is synchronous. It never waits and never raises; a full queue drops the event and counts it.
 - The writer takes everything that waits, in portions bounded by number and by bytes, loads and encodes what they
-  quote, and hands them to the delivery, which is ready for the next one when its fastest sink or the spool is.
+  quote, and hands them to the delivery, which is ready for the next one when its fastest sink or the spool is. Before
+  it takes, it lets a few gather: a portion costs an fsync and some twenty steps of tasks, however small it is.
 - A job's mark (`audit_due`) is cleared once its event is fsynced in the spool or taken by every sink, never before.
   Whatever is lost on the way (a full queue, a crash, a store that gives no answer) comes again through `again`, with
   the same event id.
@@ -45,6 +46,8 @@ QUOTED_BYTES: Final = 64 * 2**20
 PORTION_EVENTS: Final = 256
 PORTION_BYTES: Final = 8 * 2**20
 """A portion is closed when the bodies it quotes reach this."""
+GATHER_S: Final = 0.02
+"""How long an event waits for others, in a gateway that serves."""
 FLUSH_S: Final = 5.0
 """How long the last events may take when no producer is left."""
 
@@ -181,31 +184,34 @@ class AuditEmitter:
     # -------------------------------------------------------------------------------------------------- writing
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self, gather_s: float = 0.0) -> AsyncIterator[None]:
         """Write events inside the block, which holds every producer. Leaving it writes what waits, for FLUSH_S.
 
         The writer is shielded: when everything is being cancelled it too gets its FLUSH_S, from the moment this
         block is left.
 
+        Args:
+            gather_s: how long an event waits for others that are written with it.
+
         Raises:
             OSError: a sink cannot be opened, or the spool not be written.
         """
         async with self._delivery.opened(), trio.open_nursery() as nursery:
-            nursery.start_soon(self._run)
+            nursery.start_soon(self._run, gather_s)
             try:
                 yield
             finally:
                 self._send.close()
                 self._flush.deadline = trio.current_time() + FLUSH_S
 
-    async def _run(self) -> None:
+    async def _run(self, gather_s: float) -> None:
         """Write until the last producer is gone and all is secured, or the time to flush is over."""
         with self._receive:
             with self._flush:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._delivery.run)
                     nursery.start_soon(self._clear_marks)
-                    await self._write()
+                    await self._write(gather_s)
                     await self._stream.changes.until(lambda: self._stream.is_flushed)
                     nursery.cancel_scope.cancel("audit: flushed")
             waiting = len(self._in_hand) + self._receive.statistics().current_buffer_used
@@ -213,10 +219,12 @@ class AuditEmitter:
                 "shutdown", waiting + sum(len(portion.lines) for portion in self._stream.recent)
             )
 
-    async def _write(self) -> None:
+    async def _write(self, gather_s: float) -> None:
         """Hand on what is queued until the last producer is gone."""
         async for entry in self._receive:
             self._in_hand.append(entry)
+            if self._receive.statistics().current_buffer_used < PORTION_EVENTS:
+                await trio.sleep(gather_s)
             self._take_waiting()
             while self._in_hand:
                 await self._hand_on_portion()
@@ -261,7 +269,6 @@ class AuditEmitter:
 
     async def _load(self, entry: Entry) -> Loaded | None:
         """The event with the bytes it quotes; None when the store is away and the event has to come again."""
-        await trio.lowlevel.checkpoint()
         if entry.request is None:
             return Loaded(entry.event, entry.again, *entry.quoted)
         try:

@@ -31,7 +31,14 @@ from gateway.http.connection import Connection
 from gateway.http.exchange import CLIENT_GONE, Answer, Exchange
 from gateway.http.message import Caller, ClientGone, Head, Reply, Request
 from gateway.http.problem_map import ProblemMap
-from gateway.http.request_head import REQUEST_ID_HEADER, RequestId, head_of, headers_of, request_id_of
+from gateway.http.request_head import (
+    REQUEST_ID_HEADER,
+    Headers,
+    RequestId,
+    head_of,
+    headers_of,
+    request_id_of,
+)
 from gateway.http.retry_after import RetryAfter
 from gateway.http.routing import Route, Router, words_beside
 from gateway.services import Activity, Derived, Services
@@ -151,7 +158,7 @@ class App(QuartTrio):
         request_id = _request_id(scope)
         services = self._services.latest
         try:
-            head = head_of(scope)
+            head = head_of(scope, _headers(scope))
             caller = self._identify(route, head, request_id.value)
             request = Request(
                 head=head,
@@ -208,8 +215,16 @@ def _request_id(scope: Any) -> RequestId:
     """The id of the request being served, found once."""
     state = scope["state"]
     if "request_id" not in state:
-        state["request_id"] = request_id_of(headers_of(scope))
+        state["request_id"] = request_id_of(_headers(scope))
     return cast("RequestId", state["request_id"])
+
+
+def _headers(scope: Any) -> Headers:
+    """The headers of the request being served, read once."""
+    state = scope["state"]
+    if "headers" not in state:
+        state["headers"] = headers_of(scope)
+    return cast("Headers", state["headers"])
 
 
 def _frame(names: Collection[str], request_id: RequestId) -> dict[str, str]:

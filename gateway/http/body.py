@@ -9,17 +9,15 @@ client, so a slow disk is never taken for a slow client:
 - fewer than FLOOR_BYTES_PER_S over FLOOR_WINDOW_S of waiting; so a silence is bounded by the shorter of the two.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import trio
 
+from gateway.http.inbox import Message, Receive
 from gateway.http.message import Body, ClientGone, Request
 from gateway.problems import ApiError
-
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
-"""ASGI's `receive`; its messages are plain mappings. Cancelled, it has taken nothing."""
 
 FLOOR_BYTES_PER_S: Final = 1024
 FLOOR_WINDOW_S: Final = 10.0
@@ -110,7 +108,7 @@ class RequestBody:
             ClientGone: the client closed the connection.
         """
         while not self.complete.is_set():
-            message = await self._next_message()
+            message = self._receive.at_once() or await self._next_message()
             if message["type"] == "http.disconnect":
                 self.client_gone = True
                 raise ClientGone
@@ -120,8 +118,7 @@ class RequestBody:
                 self.end()
             if chunk:
                 return chunk
-        await trio.lowlevel.checkpoint()
-        raise StopAsyncIteration
+        raise StopAsyncIteration  # nothing is waited for
 
     def end(self) -> None:
         """The server has handed over the last byte."""
@@ -136,7 +133,7 @@ class RequestBody:
         self._to_come -= len(chunk)
         return self._to_come <= 0
 
-    async def _next_message(self) -> Mapping[str, Any]:
+    async def _next_message(self) -> Message:
         silent_until = trio.current_time() + self._read_timeout_s
         while True:
             with self._pace.waiting(), trio.move_on_at(min(silent_until, self._pace.deadline)):
@@ -147,7 +144,7 @@ class RequestBody:
             if trio.current_time() >= silent_until:
                 raise ApiError("REQUEST_TIMEOUT", f"no byte of the body came for {self._read_timeout_s:g} s")
 
-    def _judged(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _judged(self, message: Message) -> Message:
         """A message that was there when the time was over; what it brings counts."""
         if message.get("more_body", False):
             self._judge_pace(len(message.get("body", b"")))

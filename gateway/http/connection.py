@@ -7,8 +7,9 @@ from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable
 from quart.wrappers import Request, Response
 from quart_trio.asgi import TrioASGIHTTPConnection
 
-from gateway.http.body import Receive, RequestBody
+from gateway.http.body import RequestBody
 from gateway.http.exchange import Answer, Exchange, Send
+from gateway.http.inbox import Receive
 from gateway.services import Activity
 
 

@@ -9,10 +9,10 @@ What Quart-Trio's own connection does, and what is done here instead:
   disconnect counts only until the last message is under way, so nothing of ours cancels that message.
 - It cuts a response after 60 s. Here a response takes as long as it takes; each send is bounded by the transport.
 
-Beside the handler runs at most one child, the watch. It reads on after the body for the disconnect, and cancels the
-handler when it comes. While a body is unread the handler is its only reader and there is no watch; an answer given
-all the same starts it, to throw the rest away. Otherwise the server's queue could be full when Hypercorn puts the
-disconnect in it, and both would wait for ever.
+Beside the handler runs nothing. Behind the body the inbox is watched for the disconnect, which cancels the handler.
+While a body is unread the handler is its only reader and there is no watch; an answer given all the same begins it, to
+throw the rest away. Otherwise the inbox could be full when Hypercorn puts the disconnect in it, and both would wait for
+ever.
 
 An answer to a body that is not read to the end (a refusal, mostly) says that the connection closes; the transport
 reads the rest away after it. The watch begins once the answer has: reading before would invite the body (100 Continue).
@@ -25,7 +25,8 @@ from typing import Any, Final
 
 import trio
 
-from gateway.http.body import Receive, RequestBody, announced_bytes
+from gateway.http.body import RequestBody, announced_bytes
+from gateway.http.inbox import Message, Receive
 from gateway.http.limits import PIECE_BYTES
 from gateway.services import Activity
 
@@ -61,7 +62,7 @@ class Exchange:
     """
 
     def __init__(self, scope: Mapping[str, Any], receive: Receive, send: Send, activity: Activity) -> None:
-        self._scope = scope
+        self._asked = scope
         self._receive = receive
         self._send = send
         self._activity = activity
@@ -85,9 +86,9 @@ class Exchange:
         What `handle` returns is sent, unless it has answered by `begin`, `send` and `end`; a begun answer that it did
         not end is cut.
         """
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            announced = announced_bytes(self._scope["headers"])
+        with trio.CancelScope() as self._scope:
+            self._receive.until_cut(self._scope)
+            announced = announced_bytes(self._asked["headers"])
             self._body = RequestBody(
                 self._receive,
                 announced=announced,
@@ -106,7 +107,6 @@ class Exchange:
                     with trio.move_on_after(ABANDON_S, shield=True):
                         await self._abandon()
                 self._body.end()
-                nursery.cancel_scope.cancel("the answer is complete")
 
     async def _answer(self, answer: Answer) -> None:
         if isinstance(answer.body, bytes):
@@ -166,16 +166,13 @@ class Exchange:
     def _start_watch(self) -> None:
         if not self._watched:
             self._watched = True
-            self._nursery.start_soon(self._watch)
+            self._receive.watch(self._came)
 
-    async def _watch(self) -> None:
-        """Read to the disconnect, and cancel the handler when it is the client's."""
-        while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                break
+    def _came(self, message: Message) -> None:
+        """Something came while nobody reads: the rest of a body, or the disconnect, which may be the client's."""
+        if message["type"] != "http.disconnect":
             if not message.get("more_body", False):
                 self._body.end()
-        if not self._finishing:
+        elif not self._finishing:
             self._left = True
-            self._nursery.cancel_scope.cancel("client gone")
+            self._scope.cancel("client gone")

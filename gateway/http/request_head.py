@@ -32,8 +32,8 @@ class RequestId(Struct, frozen=True):
     """The caller chose it."""
 
 
-def head_of(scope: Mapping[str, Any]) -> Head:
-    """The head of an ASGI request.
+def head_of(scope: Mapping[str, Any], headers: Headers) -> Head:
+    """The head of an ASGI request whose `headers_of` are known.
 
     Raises:
         ApiError: INVALID_REQUEST when the query is not percent-encoded UTF-8.
@@ -42,7 +42,7 @@ def head_of(scope: Mapping[str, Any]) -> Head:
         method=scope["method"],
         path=scope["path"],
         query=_query(scope["query_string"]),
-        headers=headers_of(scope),
+        headers=headers,
     )
 
 

@@ -1,18 +1,20 @@
-"""The tasks of one connection, where the server's queue for the handler can be looked at."""
+"""The tasks of one connection, with an inbox of our own for each request."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import cast
 
 import trio
 from hypercorn.config import Config
-from hypercorn.trio.task_group import TaskGroup
-from hypercorn.typing import AppWrapper, ASGIReceiveEvent, ASGISendEvent, Scope
+from hypercorn.trio.task_group import TaskGroup, _handle
+from hypercorn.typing import AppWrapper, ASGIReceiveCallable, ASGIReceiveEvent, ASGISendEvent, Scope
+
+from gateway.http.inbox import Inbox
 
 
 class Tasks(TaskGroup):
-    """The tasks of one connection, and the queue of the request under way."""
+    """The tasks of one connection, and the inbox of the request under way."""
 
-    _queue: trio.MemorySendChannel[ASGIReceiveEvent]
+    inbox: Inbox
 
     async def spawn_app(
         self,
@@ -21,21 +23,11 @@ class Tasks(TaskGroup):
         scope: Scope,
         send: Callable[[ASGISendEvent | None], Awaitable[None]],
     ) -> Callable[[ASGIReceiveEvent], Awaitable[None]]:
-        """Start the application for a request; gives what puts messages into its queue, at once while it has room."""
-        put: Any = await super().spawn_app(app, config, scope, send)
-        # It is a channel's `send`.
-        queue = self._queue = cast("trio.MemorySendChannel[ASGIReceiveEvent]", put.__self__)
-
-        async def put_soon(message: ASGIReceiveEvent) -> None:
-            try:
-                queue.send_nowait(message)
-            except trio.WouldBlock:
-                await queue.send(message)
-
-        return put_soon
-
-    @property
-    def queue_has_room(self) -> bool:
-        """Whether the next message is put there without waiting."""
-        said = self._queue.statistics()
-        return said.current_buffer_used < said.max_buffer_size
+        """Start the application for a request; gives what puts messages into its inbox."""
+        inbox = self.inbox = Inbox(config.max_app_queue_size)
+        receive = cast("ASGIReceiveCallable", inbox)
+        nursery = cast("trio.Nursery", self._nursery)
+        nursery.start_soon(
+            _handle, app, config, scope, receive, send, trio.to_thread.run_sync, trio.from_thread.run
+        )
+        return cast("Callable[[ASGIReceiveEvent], Awaitable[None]]", inbox.put)

@@ -44,12 +44,8 @@ from hypercorn.trio.tcp_server import MAX_RECV, TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import (
     AppWrapper,
-    ASGIReceiveCallable,
-    ASGIReceiveEvent,
-    ASGISendCallable,
     ConnectionState,
     H11SendableEvent,
-    Scope,
 )
 from hypercorn.utils import parse_socket_addr
 
@@ -92,10 +88,7 @@ class Http11(H11Protocol):
         super().__init__(*args)
         self.tasks = tasks
         self.connection = StrictConnection(self.config.h11_max_incomplete_size)
-        self._served: AppWrapper = self.app
-        self.app = self._serve
         self._has_left = has_left
-        self._handling = trio.CancelScope()
         self._asks_for_body = True
         self._refused = False
         self._held = b""
@@ -124,23 +117,10 @@ class Http11(H11Protocol):
             await self.send(RawData(head + body if self._asks_for_body else head))
         await self.send(Closed())
 
-    async def _serve(
-        self,
-        scope: Scope,
-        receive: ASGIReceiveCallable,
-        send: ASGISendCallable,
-        sync_spawn: Callable[..., Any],
-        call_soon: Callable[..., Any],
-    ) -> None:
-        """Run the application for one request, where it can be cancelled from outside."""
-
-        async def receive_invited() -> ASGIReceiveEvent:
-            if self.connection.they_are_waiting_for_100_continue:
-                await self._send_h11_event(h11.InformationalResponse(status_code=100, headers=[]))
-            return await receive()
-
-        with trio.CancelScope() as self._handling:
-            await self._served(scope, receive_invited, send, sync_spawn, call_soon)
+    async def _invite(self) -> None:
+        """The handler waits for the body: say so to a client that asked to be told."""
+        if self.connection.they_are_waiting_for_100_continue:
+            await self._send_h11_event(h11.InformationalResponse(status_code=100, headers=[]))
 
     async def handle(self, event: Event) -> None:
         """Take what has come; nothing has a meaning behind the last request of a connection."""
@@ -184,11 +164,12 @@ class Http11(H11Protocol):
                 http_version=request.http_version,
             )
         await self._create_stream(request)
+        self.tasks.inbox.invite = self._invite
 
     async def _hand_over(self, event: Body | EndBody) -> None:
         """Give the handler a part of the body. The client is looked after only where that has to wait."""
         stream = cast("HTTPStream", self.stream)
-        if self.tasks.queue_has_room:
+        if self.tasks.inbox.has_room:
             await stream.handle(event)
         else:
             await self._while_there(partial(stream.handle, event))
@@ -205,6 +186,9 @@ class Http11(H11Protocol):
 
     async def _close_stream(self) -> None:
         """End the request under way: tell its handler, and cancel one that does not listen."""
+        if self.stream is None or self.tasks.inbox.has_room:
+            await super()._close_stream()
+            return
         told = False
         try:
             with trio.move_on_after(HEARING_S):
@@ -212,7 +196,7 @@ class Http11(H11Protocol):
                 told = True
         finally:
             if not told:
-                self._handling.cancel("the client has left, and the handler does not read its body")
+                self.tasks.inbox.cut()
                 self.stream = None
 
     async def _send_h11_event(self, event: H11SendableEvent) -> None:
@@ -366,14 +350,19 @@ class Transport(TCPServer):
 
     async def _send(self, data: bytes) -> None:
         """Send, or give the connection up."""
-        async with self.send_lock:
-            try:
-                with trio.fail_after(self._limits.send_timeout_s):
-                    await self.stream.send_all(data)
-            except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
-                self._http.over = True
-                self._reading.cancel("what is sent is not taken")
-                await self._http.handle(Closed())
+        try:
+            self.send_lock.acquire_nowait()  # as a rule nobody else sends, and no step is spent on waiting
+        except trio.WouldBlock:
+            await self.send_lock.acquire()
+        try:
+            with trio.fail_after(self._limits.send_timeout_s):
+                await self.stream.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+            self._http.over = True
+            self._reading.cancel("what is sent is not taken")
+            await self._http.handle(Closed())
+        finally:
+            self.send_lock.release()
 
     async def _end(self) -> None:
         """Close our half. The client may finish what it has begun to say, for a moment, and is not listened to."""

@@ -10,20 +10,24 @@ Rules
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw, Struct
+from msgspec.json import Decoder
 
 from gateway.http.submit.nesting import MAX_DEPTH, Nesting, look_through
 from gateway.problems import ApiError, invalid, shown
 
-_members: Final = msgspec.json.Decoder(dict[str, Raw])
+_members: Final = Decoder(dict[str, Raw])
 _NAME: Final = re.compile(rb'[ \t\r\n]*+"(?>[^"\\]++|\\.)*+"[ \t\r\n]*+:[ \t\r\n]*+')
 _COMMA: Final = re.compile(rb"[ \t\r\n]*+,")
 _CLOSE: Final = re.compile(rb"[ \t\r\n]*+\}")
 
-_Model = Annotated[str, Meta(min_length=1, max_length=200)]
+_model: Final = Decoder(Annotated[str, Meta(min_length=1, max_length=200)])
+_stream: Final[Decoder[bool | None]] = Decoder(bool | None)
+T = TypeVar("T")
+
 MAX_MEMBERS: Final = 200
 """Of the outermost object: a million of them would cost seconds, and all of OpenAI's together are some forty."""
 OPTIONS_BYTES: Final = 4096
@@ -106,8 +110,8 @@ async def parse_asked(body: bytes) -> Asked:
     return Asked(
         body=body,
         spans=_spans(body, members),
-        model=_value(members, "model", _Model, "a model id of 1-200 characters"),
-        stream=_value(members, "stream", bool | None, "true or false") or False,
+        model=_value(members, "model", _model, "a model id of 1-200 characters"),
+        stream=_value(members, "stream", _stream, "true or false") or False,
     )
 
 
@@ -124,11 +128,9 @@ async def _check_text(body: bytes) -> None:
             raise ApiError("INVALID_REQUEST", f"the body is not UTF-8: {error.reason}") from error
 
 
-def _value(
-    members: Mapping[str, Raw], name: str, kind: Any, expected: str
-) -> Any:  # Any: a type, and one of it
+def _value(members: Mapping[str, Raw], name: str, decoder: Decoder[T], expected: str) -> T:
     try:
-        return msgspec.json.decode(members.get(name, Raw(b"null")), type=kind)
+        return decoder.decode(members.get(name, Raw(b"null")))
     except msgspec.DecodeError as error:
         raise invalid(f"/{name}", f"expected {expected}; {shown(error)}") from error
 

@@ -3,9 +3,13 @@
 A declaration is a non-data descriptor. `make_all` puts the made metric under the same name into the object's own
 `__dict__`, which Python looks at first, so reading `metrics.jobs_total` costs an attribute look-up and nothing else.
 There is no process-wide registry: two server objects count apart.
+
+Counters and histograms remember their children: the library takes a lock and makes strings of the values each time.
+Gauges do not, for they are cleared at a scrape, and a child that is remembered would count for nobody.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Final, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -40,7 +44,7 @@ class Family(Generic[MetricT]):
 
 def counter(meaning: str, *labels: str) -> Family[Counter]:
     """Declare a counter; its attribute's name ends in `_total`."""
-    return Family(lambda name, registry: Counter(name, meaning, labels, registry=registry))
+    return Family(lambda name, registry: _remembering(Counter(name, meaning, labels, registry=registry)))
 
 
 def gauge(meaning: str, *labels: str) -> Family[Gauge]:
@@ -50,7 +54,16 @@ def gauge(meaning: str, *labels: str) -> Family[Gauge]:
 
 def histogram(meaning: str, *labels: str, buckets: Sequence[float]) -> Family[Histogram]:
     """Declare a histogram with the upper bounds `buckets`, in the metric's unit."""
-    return Family(lambda name, registry: Histogram(name, meaning, labels, registry=registry, buckets=buckets))
+    return Family(
+        lambda name, registry: _remembering(
+            Histogram(name, meaning, labels, registry=registry, buckets=buckets)
+        )
+    )
+
+
+def _remembering(metric: MetricT) -> MetricT:
+    metric.labels = cache(metric.labels)  # type: ignore[method-assign]  # labels are bounded, and so is the cache
+    return metric
 
 
 def make_all(target: object, registry: CollectorRegistry) -> None:

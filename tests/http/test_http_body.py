@@ -1,6 +1,6 @@
 """The request body over a made-up server, in virtual time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -19,7 +19,16 @@ class Server:
         self.script = list(script)
         self.asked = 0
 
-    async def receive(self) -> Mapping[str, Any]:
+    def at_once(self) -> Mapping[str, Any] | None:
+        return None
+
+    def watch(self, _watcher: Callable[[Mapping[str, Any]], None]) -> None:
+        raise AssertionError("a body is no watcher")
+
+    def until_cut(self, _scope: trio.CancelScope) -> None:
+        raise AssertionError("a body handles no request")
+
+    async def __call__(self) -> Mapping[str, Any]:
         self.asked += 1
         if not self.script:
             await trio.sleep_forever()
@@ -50,7 +59,7 @@ def body_of(
     announced: int | None = None,
 ) -> RequestBody:
     return RequestBody(
-        server.receive,
+        server,
         announced=announced,
         read_timeout_s=read_timeout_s,
         on_complete=lambda: (ended if ended is not None else []).append(True),
