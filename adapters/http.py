@@ -25,6 +25,7 @@ import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import cache
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
@@ -347,8 +348,12 @@ async def open_http_client(
         client.close()
 
 
+@cache
 def verifying_context() -> ssl.SSLContext:
-    """Certificates and names are verified against the system's authorities, or SSL_CERT_FILE and SSL_CERT_DIR."""
+    """Certificates and names are verified against the system's authorities, or SSL_CERT_FILE and SSL_CERT_DIR.
+
+    One for the whole process: to read the system's takes some 40 ms.
+    """
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context

@@ -28,7 +28,6 @@ from gateway.audit.delivery import Delivery
 from gateway.audit.emitter import AuditEmitter
 from gateway.audit.event import Action, Origin, Refusal
 from gateway.audit.file_sink import FileSink
-from gateway.audit.http_sink import HttpSink
 from gateway.audit.sinks import Sink, StdoutSink
 from gateway.audit.spool import Spool, open_spool
 
@@ -40,7 +39,6 @@ __all__ = [
     "Delivery",
     "EndedCall",
     "FileSink",
-    "HttpSink",
     "Origin",
     "Quote",
     "Refusal",

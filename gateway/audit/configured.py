@@ -9,7 +9,6 @@ from gateway.audit.delivery import Delivery
 from gateway.audit.emitter import GATHER_S, AuditEmitter
 from gateway.audit.event import Origin
 from gateway.audit.file_sink import FileSink
-from gateway.audit.http_sink import HttpSink
 from gateway.audit.redact import parse_pointer
 from gateway.audit.sinks import Sink, StdoutSink
 from gateway.audit.spool import open_spool
@@ -59,6 +58,8 @@ def make_sinks(loaded: Loaded) -> list[Sink]:
                 key = None if chain_key is None else chain_key.encode()
                 sinks.append(FileSink(path, max_bytes=max_bytes, keep=keep, chain_key=key))
             case schema.HttpSink(url=url):
+                from gateway.audit.http_sink import HttpSink  # noqa: PLC0415  others never load the HTTP client
+
                 sinks.append(HttpSink(url, loaded.secrets.sink_token(n)))
             case schema.RedisStreamSink(stream=stream, maxlen=maxlen):
                 from gateway.audit.redis_sink import RedisSink  # noqa: PLC0415  others never load the Redis client

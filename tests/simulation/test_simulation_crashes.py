@@ -7,7 +7,7 @@ from simulation_scenarios import SCENARIOS
 
 CHUNKS = 16
 """Parts of each scenario, each with every sixteenth first death."""
-USUAL = 3
+USUAL = 2
 """Parts that `make test` runs; `make test-exhaustive` runs all."""
 PARTS = [
     pytest.param(chunk, marks=[pytest.mark.exhaustive] if chunk >= USUAL else []) for chunk in range(CHUNKS)
