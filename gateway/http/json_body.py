@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from gateway.http.body import read_all
+from gateway.http.json_fault import json_fault
 from gateway.http.message import Request
 from gateway.http.submit.nesting import check_nesting
 from gateway.problems import ApiError, invalid, shown
@@ -39,7 +40,7 @@ async def read_json(request: Request, kind: type[T]) -> T:
             raise ApiError("INVALID_REQUEST", f"the body: {shown(error)}") from error
         raise invalid(_pointer(found["path"]), shown(found["what"])) from error
     except msgspec.DecodeError as error:
-        raise ApiError("INVALID_REQUEST", f"the body is no JSON: {shown(error)}") from error
+        raise ApiError("INVALID_REQUEST", f"the body is no JSON: {json_fault(body, error)}") from error
 
 
 def _pointer(path: str) -> str:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 from msgspec.json import Decoder
 
+from gateway.http.json_fault import json_fault
 from gateway.http.submit.nesting import MAX_DEPTH, Nesting, look_through
 from gateway.problems import ApiError, invalid, shown
 
@@ -101,7 +102,7 @@ async def parse_asked(body: bytes) -> Asked:
     except msgspec.ValidationError as error:
         raise ApiError("INVALID_REQUEST", "the body: expected a JSON object") from error
     except msgspec.DecodeError as error:
-        raise ApiError("INVALID_REQUEST", f"the body is no JSON: {shown(error)}") from error
+        raise ApiError("INVALID_REQUEST", f"the body is no JSON: {json_fault(body, error)}") from error
     options = members.get(_STREAM_OPTIONS)
     if options is not None and len(bytes(options)) > OPTIONS_BYTES:
         raise invalid(f"/{_STREAM_OPTIONS}", f"expected at most {OPTIONS_BYTES} bytes")

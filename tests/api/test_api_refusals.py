@@ -88,6 +88,7 @@ async def test_same_option_twice_with_the_same_value(world):
         (b'{"input": NaN}', "no JSON object"),
         (b'{"input": [1, -Infinity]}', "no JSON object"),
         (b'{"input": {"a": 1}', "no JSON object"),
+        (b'{"input": "\\ud83d"}', "half of a surrogate pair"),
         (b'{"input": "\xff"}', "not UTF-8"),
         (b'{"input": "\xc3', "not UTF-8"),
         (b'{"input": ' + b"[" * 200 + b"]" * 200 + b"}", "nested beyond 200 levels"),

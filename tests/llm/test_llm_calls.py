@@ -185,6 +185,7 @@ REFUSALS = {
         "INVALID_REQUEST",
     ),
     "not UTF-8": (b'{"model": "m", "x": "\xff"}', 400, "INVALID_REQUEST"),
+    "half an emoji": (b'{"model": "m", "x": "\\ud83d"}', 400, "INVALID_REQUEST"),
     "not a number": (b'{"model": "m", "x": NaN}', 400, "INVALID_REQUEST"),
     "unknown": (b'{"model": "nobody"}', 404, "MODEL_UNKNOWN"),
     "not an llm": (b'{"model": "ocr"}', 404, "MODEL_UNKNOWN"),

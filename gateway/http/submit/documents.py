@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from gateway.http.json_fault import json_fault
 from gateway.http.submit.children import GroupAsk
 from gateway.http.submit.digest import STEP_BYTES, Digest
 from gateway.http.submit.fanout import FANOUT, read_fanout
@@ -86,7 +87,7 @@ def _members(body: bytearray) -> dict[str, Raw]:
     try:
         return msgspec.json.decode(body, type=dict[str, Raw])
     except msgspec.DecodeError as error:
-        raise ApiError("INVALID_REQUEST", f"the body is no JSON object: {error}") from error
+        raise ApiError("INVALID_REQUEST", f"the body is no JSON object: {json_fault(body, error)}") from error
 
 
 def _collect_options(members: Mapping[str, Raw], options: OptionSet) -> None:
