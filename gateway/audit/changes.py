@@ -25,14 +25,15 @@ class Changes:
 
     async def after(self, seen: int) -> int:
         """Return at once when something changed since `seen` (what an earlier call returned; -1: ever), else then."""
-        await trio.lowlevel.checkpoint()
+        if self._version != seen:
+            await trio.lowlevel.checkpoint()
         while self._version == seen:
             await self._changed.wait()
         return self._version
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Return once something holds that only changes make true."""
-        seen = -1
+        if condition():
+            await trio.lowlevel.checkpoint()
         while not condition():
-            seen = await self.after(seen)
-        await trio.lowlevel.checkpoint()
+            await self._changed.wait()

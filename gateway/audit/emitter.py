@@ -256,7 +256,11 @@ class AuditEmitter:
         size = 0
         for entry in self._in_hand:
             portion.entries += 1
-            loaded = await self._load(entry)
+            loaded = (
+                Loaded(entry.event, entry.again, *entry.quoted)
+                if entry.request is None
+                else await self._load(entry, entry.request)
+            )
             if loaded is None:
                 portion.postponed.append(entry.event.event_id)
                 continue
@@ -267,12 +271,10 @@ class AuditEmitter:
                 break
         return portion
 
-    async def _load(self, entry: Entry) -> Loaded | None:
-        """The event with the bytes it quotes; None when the store is away and the event has to come again."""
-        if entry.request is None:
-            return Loaded(entry.event, entry.again, *entry.quoted)
+    async def _load(self, entry: Entry, request: Blob) -> Loaded | None:
+        """A job's event with the bytes it quotes; None when the store is away and the event has to come again."""
         try:
-            return await self._bodies.load(entry.event, entry.request, entry.response, again=entry.again)
+            return await self._bodies.load(entry.event, request, entry.response, again=entry.again)
         except StoreUnavailable:
             self._drops.count("store_unavailable")
             return None
@@ -287,17 +289,19 @@ class AuditEmitter:
         seen = -1
         while True:
             seen = await self._stream.changes.after(seen)
-            while self._stream.released:
-                await self._clear(tuple(self._stream.released))
+            while released := tuple(self._stream.released):
+                job_ids = [job_id for portion in released for job_id in portion.job_ids]
+                if job_ids:
+                    await self._clear(job_ids)
+                self._cleared(released)
 
-    async def _clear(self, released: tuple[Released, ...]) -> None:
-        await trio.lowlevel.checkpoint()
-        job_ids = [job_id for portion in released for job_id in portion.job_ids]
+    async def _clear(self, job_ids: list[str]) -> None:
         try:
-            if job_ids:
-                await self._jobs.audited(job_ids)
+            await self._jobs.audited(job_ids)
         except StoreError as error:
             self._outage.failed("clearing audit marks", error)
+
+    def _cleared(self, released: tuple[Released, ...]) -> None:
         for portion in released:
             self._stream.released.popleft()
             self._on_their_way.difference_update(portion.event_ids)

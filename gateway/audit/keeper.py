@@ -54,8 +54,12 @@ class Keeper:
                 seen = await self._stream.changes.after(seen)
             self._stream.call_late(trio.current_time())
             try:
-                await self._append()
-                await self._trim()
+                if self._stream.must_spool:
+                    await self._append()
+                else:
+                    self._stream.call_spool_full(full=False)
+                if self._has_taken_segment:
+                    await self._trim()
                 if self._unsaved() and trio.current_time() >= self._save_at:
                     await self.save()
             except OSError as error:
@@ -75,7 +79,8 @@ class Keeper:
     async def leave(self) -> None:
         """Clear away what all have taken, and save the positions as they are in the end, where there is need."""
         try:
-            await self._trim()
+            if self._has_taken_segment:
+                await self._trim()
             if self._unsaved():
                 await self.save()
         except OSError as error:
@@ -90,9 +95,7 @@ class Keeper:
         return bool(self._spool.segments) and self._spool.positions != self._stream.positions()
 
     async def _append(self) -> None:
-        await trio.lowlevel.checkpoint()
-        if not self._stream.must_spool:
-            self._stream.call_spool_full(full=False)
+        """Put into the spool what has to be there."""
         while self._stream.must_spool:
             portions = tuple(self._stream.recent)
             fitting = await trio.to_thread.run_sync(self._spool.append, portions, limiter=self._writing)
@@ -103,13 +106,17 @@ class Keeper:
                 self._drops.count("spool_full", self._stream.give_up())
                 break
 
+    @property
+    def _has_taken_segment(self) -> bool:
+        """Whether there is a segment that all sinks are past."""
+        segments = self._spool.segments
+        return bool(segments) and segments[0].end <= self._stream.oldest
+
     async def _trim(self) -> None:
-        await trio.lowlevel.checkpoint()
-        oldest = self._stream.oldest
-        if self._spool.segments and self._spool.segments[0].end <= oldest:
-            await trio.to_thread.run_sync(self._spool.trim, oldest, limiter=self._writing)
-            self._bytes.set(self._spool.size)
-            self._stream.changes.tell()
+        """Clear away what all sinks are past."""
+        await trio.to_thread.run_sync(self._spool.trim, self._stream.oldest, limiter=self._writing)
+        self._bytes.set(self._spool.size)
+        self._stream.changes.tell()
 
     async def _recover(self, error: OSError) -> None:
         """Say that the disk fails, let go of what fits nowhere, and wait."""

@@ -58,7 +58,8 @@ class Lane:
         seen = -1
         while True:
             try:
-                batch = await self._next()
+                lags = self._position.number < self._stream.spooled_end
+                batch = await self._from_spool() if lags else self._stream.from_memory(self._position)
                 if batch.lines:
                     await self._bring(batch)
                 else:
@@ -66,9 +67,8 @@ class Lane:
             except OSError as error:
                 await self._recover(error)
 
-    async def _next(self) -> Batch:
-        """What the sink takes next; empty when it has everything."""
-        await trio.lowlevel.checkpoint()
+    async def _from_spool(self) -> Batch:
+        """What a sink that lags takes next; from memory when it has read the spool to its end."""
         position = self._position
         while position.number < (spooled_end := self._stream.spooled_end):
             found = await trio.to_thread.run_sync(self._reader.read, position.number, limiter=self._reading)
@@ -78,7 +78,12 @@ class Lane:
         return self._stream.from_memory(position)
 
     async def _bring(self, batch: Batch) -> None:
-        lines, numbers = await self._without_known(batch)
+        asked = self._to_be_asked_about(batch)
+        if asked:
+            lines, numbers = await self._without_known(batch, asked)
+        else:
+            self._position.doubtful = 0
+            lines, numbers = deque(batch.lines), batch.numbers
         offered = len(lines)
         try:
             if lines:
@@ -92,15 +97,16 @@ class Lane:
             log.warning("audit sink works again", sink=self._sink.name, failures=self._failures)
             self._failures = 0
 
-    async def _without_known(self, batch: Batch) -> tuple[deque[Line], Sequence[int]]:
+    def _to_be_asked_about(self, batch: Batch) -> set[str]:
+        """Ids of the events that the sink may have taken before."""
+        doubtful = self._position.doubtful
+        pairs = zip(batch.lines, batch.numbers, strict=True)
+        return {line.event_id for line, number in pairs if line.again or number < doubtful}
+
+    async def _without_known(self, batch: Batch, asked: set[str]) -> tuple[deque[Line], Sequence[int]]:
         """The lines that the sink is not known to have, with their numbers."""
-        await trio.lowlevel.checkpoint()
         doubtful = self._position.doubtful
         pairs = list(zip(batch.lines, batch.numbers, strict=True))
-        asked = {line.event_id for line, number in pairs if line.again or number < doubtful}
-        if not asked:
-            self._position.doubtful = 0
-            return deque(batch.lines), batch.numbers
         known = await self._sink.known(asked)
         fresh = [
             (line, number)

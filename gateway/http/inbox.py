@@ -69,7 +69,10 @@ class Inbox:
     # ----------------------------------------------------------------------------------------- the server's side
 
     async def put(self, message: Message) -> None:
-        """Hand a message over; waits while there is no room. Cancelled, it has put nothing."""
+        """Hand a message over; waits while there is no room, and is no checkpoint otherwise.
+
+        Cancelled, it has put nothing.
+        """
         while not self.has_room:
             await self._wait()
         if self._watcher is not None:
@@ -95,6 +98,8 @@ class Inbox:
         """The next message; see `Receive`."""
         if self.invite is not None:
             await self.invite()
+        if self._waiting:
+            await trio.lowlevel.checkpoint()
         while not self._waiting:
             await self._wait()
         return self._take()
