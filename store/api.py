@@ -49,7 +49,8 @@ class SlotPools(Protocol):
 
         Order: interactive before batch, then the lanes of the tenants by fair share, then arrival. Before a ready
         job of its class, but after four calls in a row a ready job goes first. Cancelled while it waits, it holds
-        nothing. Leaving the block releases the slot whatever happened inside.
+        nothing. Leaving the block releases the slot whatever happened inside: this replica's later calls find it
+        free, those of others as soon as the store has it.
 
         Args:
             upstream: where, with the capacities to respect.

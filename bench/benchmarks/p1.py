@@ -42,7 +42,7 @@ class Load:
     warm: int = 200
 
 
-FULL = Load(rounds=3, busy_s=8.0, lone=500)
+FULL = Load(rounds=5, busy_s=5.0, lone=300)
 QUICK = Load(rounds=1, busy_s=1.0, lone=30, warm=20)
 
 

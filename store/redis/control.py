@@ -93,9 +93,10 @@ class Control(Desk):
             "followers",
             {"portion": PORTION, "ttl": self._policy.result_ttl_ms},
             (DEPENDENCY_FAILED, _CANCELLED),
+            bounded=False,
         )
         try:
-            self._steps.post(step, lambda said: int(said[0]), self._told, bounded=False)
+            self._steps.post(step, lambda said: int(said[0]), self._told)
         except StoreUnavailable:
             return  # the next tick of any replica finds them
 

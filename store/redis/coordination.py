@@ -111,7 +111,7 @@ class RedisStore:
         """Replace the tenants' limits, for all replicas; holds from this replica's next step on."""
         self._tenants = tenants
         try:
-            self._tools.steps.post(_limits(tenants), len, bounded=False)
+            self._tools.steps.post(_limits(tenants), len)
         except StoreUnavailable:
             self._gap = True  # the tick that finds the store back says them again
 
@@ -231,7 +231,7 @@ def _limits(tenants: Tenants) -> Step:
         return "|".join([str(limits.stride), *("" if bound is None else str(bound) for bound in bounds)])
 
     named = {tenant: text(limits) for tenant, limits in tenants.named.items()}
-    return Step("limits", {"limits": {**named, "*": text(tenants.default)}})
+    return Step("limits", {"limits": {**named, "*": text(tenants.default)}}, bounded=False)
 
 
 @dataclass(frozen=True, slots=True)

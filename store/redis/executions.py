@@ -112,8 +112,8 @@ class Executions(Desk):
         self._effects.publish(effects)
         if abandoned:
             for orphan in claimed:
-                step = Step("hand_back", _token(orphan.job.id, orphan.token))
-                self._steps.post(step, _read_job, bounded=False)
+                step = Step("hand_back", _token(orphan.job.id, orphan.token), bounded=False)
+                self._steps.post(step, _read_job)
         return claimed
 
     async def reclaim(self) -> Reclaimed:

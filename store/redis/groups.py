@@ -131,9 +131,9 @@ class RedisGroups(Desk):
 
     def settle_groups(self) -> None:
         """Have a portion done of what steps have left to be done for groups; its answer has the next one done."""
-        step = Step("groups", {"portion": PORTION})
+        step = Step("groups", {"portion": PORTION}, bounded=False)
         try:
-            self._steps.post(step, _read_settled, self._settled, bounded=False)
+            self._steps.post(step, _read_settled, self._settled)
         except StoreUnavailable:
             return  # the next tick of any replica finds the rest
 

@@ -7,6 +7,9 @@
 A caller in line is a task here and an entry in the store with an expiry of PATIENCE_MS, renewed while it waits. An
 offer is a lease that lives for two seconds unless it is accepted; whoever is cancelled gives back what it was offered.
 
+A release is sent and not waited for: steps of this replica that come later find the slot free, and others as soon as the
+store has it. One that fails is counted, and the lease ends by its time.
+
 A lease is believed to be held until shortly before others may have its slot (`store.policy.trusted_s`), counted from
 before the step that extended it was sent. Then its block is cancelled, whatever the store says, or does not say.
 """
@@ -30,8 +33,6 @@ from store.values import Lease, SlotCounts
 PATIENCE_MS: Final = 5_000
 """How long an entry in line lives unless it is renewed."""
 RENEW_S: Final = 2.0
-RELEASE_S: Final = 2.0
-"""Longest that a release holds the caller's task."""
 FULL: Final = 0
 """What `acquire` answers instead of an endpoint when the line is full."""
 
@@ -104,11 +105,8 @@ class RedisSlots:
             call.lost |= call.scope.cancelled_caught
         finally:
             self._held.pop(call.name, None)
-            with trio.move_on_after(RELEASE_S, shield=True) as scope:
-                if not call.refused:
-                    await self._release(call)
-            if scope.cancelled_caught:
-                self._release_failed()
+            if not call.refused:
+                self._release(call)
         if call.lost:
             raise LeaseLost(call.name)
 
@@ -183,7 +181,7 @@ class RedisSlots:
         if (endpoint := call.endpoint) is None:
             return None
         if all(each.url != endpoint for each in call.upstream.endpoints):
-            await self._release(call)
+            self._release(call)
         else:
             call.scope.deadline = self._trusted_until()
             if await self._accept(call, endpoint):
@@ -208,7 +206,7 @@ class RedisSlots:
         asked = {"visibility": self._visibility_ms, "short": keys.short(endpoint)}
         return await self.steps.take(Step("accept", call.said() | asked), lambda said: bool(said[0]))
 
-    async def _release(self, call: _Call) -> None:
+    def _release(self, call: _Call) -> None:
         """Give back slot and place in line. Fails: both are left to expire."""
         urls = {endpoint.url for endpoint in call.upstream.endpoints}
         shorts = [keys.short(url) for url in urls | ({call.endpoint} if call.endpoint else set())]
@@ -216,8 +214,9 @@ class RedisSlots:
             "shorts": shorts,
             "answered": keys.short(call.endpoint) if call.endpoint and call.answered else None,
         }
+        step = Step("release", call.said() | asked, bounded=False)
         try:
-            await self.steps.take(Step("release", call.said() | asked), len)
+            self.steps.post(step, len, failed=self._release_failed)
         except StoreUnavailable:
             self._release_failed()
 

@@ -49,6 +49,8 @@ class Step(msgspec.Struct, frozen=True):
     """What a record's status may forbid to be done to it."""
     run: int | None = None
     """The server's run that it is meant for; None: any."""
+    bounded: bool = True
+    """Refused while too many wait. What gives something back, or goes on with what was begun, never is."""
 
 
 class Steps:
@@ -106,12 +108,15 @@ class Steps:
         then: Callable[[T], object] | None = None,
         *,
         refused: Callable[[], object] | None = None,
+        failed: Callable[[], object] | None = None,
         first: bool = False,
-        bounded: bool = True,
     ) -> Ticket[Request]:
-        """As `take`, without waiting. `refused` is called on the loop when the step was certainly not done."""
-        apply = partial(self._apply, cast("Callable[[object], object] | None", then), refused)
-        return self.send(step, read, apply, first=first, bounded=bounded)
+        """As `take`, without waiting.
+
+        `refused` is called on the loop when the step was certainly not done, `failed` also when nobody knows.
+        """
+        apply = partial(self._apply, cast("Callable[[object], object] | None", then), refused, failed)
+        return self.send(step, read, apply, first=first)
 
     def send(
         self,
@@ -120,7 +125,6 @@ class Steps:
         apply: Callable[..., object],
         *,
         first: bool = False,
-        bounded: bool = True,
     ) -> Ticket[Request]:
         """As `post`, with an own way to apply the end; the answer comes as (effects, what `read` made)."""
         request = Request(
@@ -132,7 +136,7 @@ class Steps:
             kind=step.kind,
             run=step.run,
         )
-        return self._line.post(request, step.name, apply=apply, first=first, bounded=bounded)
+        return self._line.post(request, step.name, apply=apply, first=first, bounded=step.bounded)
 
     async def wait(self, ticket: Ticket[Request]) -> object:
         """Wait for the end of a posted step."""
@@ -142,12 +146,16 @@ class Steps:
         self,
         then: Callable[[object], object] | None,
         refused: Callable[[], object] | None,
+        failed: Callable[[], object] | None,
         end: outcome.Outcome[object],
         *,
         abandoned: bool,  # noqa: ARG002  only a claim has something to give back
     ) -> object:
-        if refused is not None and isinstance(end, outcome.Error) and _not_done(end.error):
-            refused()
+        if isinstance(end, outcome.Error):
+            if refused is not None and _not_done(end.error):
+                refused()
+            if failed is not None:
+                failed()
         effects, answer = cast("tuple[Sequence[Effect], object]", end.unwrap())
         self._effects.publish(effects)
         if then is not None:

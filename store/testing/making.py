@@ -234,6 +234,7 @@ async def until_done(store: Coordination, job_id: str) -> Job:
 class Caller:
     """A synchronous caller of its own task: waits for a slot, holds it until told to go."""
 
+    harness: Harness
     dies: bool = False
     """Its replica dies: that nobody renews its lease is no fault."""
     lease: Lease | None = None
@@ -241,13 +242,11 @@ class Caller:
     leave: trio.Event = field(default_factory=trio.Event)
     gone: trio.Event = field(default_factory=trio.Event)
 
-    async def run(
-        self, store: Coordination, upstream: UpstreamSlots, cls: PriorityClass, tenant: str
-    ) -> None:
+    async def run(self, upstream: UpstreamSlots, cls: PriorityClass, tenant: str) -> None:
         """Live through one call."""
         try:
             with self.scope:
-                async with store.slots.lease(upstream, cls, tenant) as self.lease:
+                async with self.harness.store.slots.lease(upstream, cls, tenant) as self.lease:
                     await self.leave.wait()
         except LeaseLost:
             if not self.dies:
@@ -255,9 +254,10 @@ class Caller:
         self.gone.set()
 
     async def hang_up(self) -> None:
-        """End the call; returns when it has left."""
+        """End the call; returns when it has left and everybody knows."""
         self.leave.set()
         await self.gone.wait()
+        await self.harness.advance(0)
 
 
 class Callers:
@@ -275,8 +275,8 @@ class Callers:
         tenant: str = "acme",
     ) -> Caller:
         """A new caller, holding its slot or standing in line when this returns."""
-        caller = Caller(self._dies)
-        self._nursery.start_soon(caller.run, self._harness.store, upstream, cls, tenant)
+        caller = Caller(self._harness, self._dies)
+        self._nursery.start_soon(caller.run, upstream, cls, tenant)
         await self._harness.advance(0)
         return caller
 

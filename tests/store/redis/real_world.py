@@ -10,6 +10,7 @@ import trio
 from redis_server import RedisServer
 
 from gateway.clock import wall_clock
+from store.batching import UNOBSERVED, Observer
 from store.errors import StoreUnavailable
 from store.policy import StorePolicy
 from store.redis import Place, RedisStore, open_redis
@@ -27,6 +28,7 @@ def replica(
     *,
     own: Callable[[], float] = own_clock,
     time_offset_ms: int = 0,
+    observer: Observer = UNOBSERVED,
 ) -> AbstractAsyncContextManager[RedisStore]:
     """One replica, to be opened."""
     return open_redis(
@@ -35,6 +37,7 @@ def replica(
         replica=name,
         wall_clock=wall_clock,
         clock=StoreClock(own=own, time_offset_ms=time_offset_ms),
+        observer=observer,
     )
 
 

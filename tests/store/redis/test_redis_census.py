@@ -209,6 +209,7 @@ async def test_redis_census_parked_lane_that_empties_leaves_nothing(shared_redis
             assert redis_client.smembers(harness.key("parked:acme")) == {b"w:ocr:b"}
             caller.scope.cancel()
             await caller.gone.wait()
+            await harness.advance(0)
         assert not list(redis_client.scan_iter(match=harness.key("parked*"), count=10_000))
 
 

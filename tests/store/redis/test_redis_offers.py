@@ -97,7 +97,8 @@ async def test_released_twice_frees_once(world, mock_clock) -> None:
         second = await theirs.call(pool())
         assert second.lease is not None
         assert first.lease is not None
-        await one.store.slots._release(_Call(first.lease.name, pool(), PriorityClass.BATCH, "acme"))
+        one.store.slots._release(_Call(first.lease.name, pool(), PriorityClass.BATCH, "acme"))
+        await one.advance(0)
         assert leases(harness) == {second.lease.name}
         await submit(one.store)
         await claim_nothing(one.store)
