@@ -33,15 +33,13 @@ import h11
 import trio
 from msgspec import Struct
 
+from adapters.at_once import AT_ONCE_BYTES
 from adapters.base import AdapterError, Kind
 from adapters.http_answer import Answer, WallClock
 from adapters.http_connection import Broken, Connection, NoConnection, NotHttp, connect
 
 KEEPALIVE_S: Final = 4.0
 """An idle connection is not used after this time. uvicorn closes at 5 s: staying below avoids the race."""
-
-AT_ONCE_BYTES: Final = 64 * 1024
-"""A body up to this size is written together with the head."""
 
 
 class RequestBody(Protocol):

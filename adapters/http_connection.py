@@ -25,6 +25,8 @@ from urllib.parse import urlsplit
 import h11
 import trio
 
+from adapters.at_once import write_at_once
+
 HEAD_BYTES: Final = 64 * 1024
 """Bound of an answer's status line and headers together."""
 
@@ -243,8 +245,10 @@ class Connection:
 
     async def _write(self, data: bytes) -> None:
         try:
-            await self._stream.send_all(data)
-        except trio.BrokenResourceError as error:
+            rest = write_at_once(self._socket, data) if self._tls is None else data
+            if rest:
+                await self._stream.send_all(rest)
+        except (OSError, trio.BrokenResourceError) as error:
             raise Broken(_reason(error)) from error
 
 

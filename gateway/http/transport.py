@@ -45,6 +45,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import AppWrapper, ConnectionState, H11SendableEvent
 from hypercorn.utils import parse_socket_addr
 
+from adapters.at_once import write_at_once
 from gateway.http.limits import ServerLimits
 from gateway.http.request_head import REQUEST_ID_HEADER
 from gateway.http.strict_h11 import StrictConnection
@@ -351,9 +352,10 @@ class Transport(TCPServer):
         except trio.WouldBlock:
             await self.send_lock.acquire()
         try:
-            with trio.fail_after(self._limits.send_timeout_s):
-                await self.stream.send_all(data)
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+            if rest := write_at_once(self.stream.socket, data):
+                with trio.fail_after(self._limits.send_timeout_s):
+                    await self.stream.send_all(rest)
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
             self._http.over = True
             self._reading.cancel("what is sent is not taken")
             await self._http.handle(Closed())

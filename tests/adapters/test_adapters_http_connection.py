@@ -6,8 +6,9 @@ import pytest
 import trio
 from trio.testing import assert_checkpoints, wait_all_tasks_blocked
 
+from adapters.at_once import AT_ONCE_BYTES
 from adapters.base import AdapterError, Kind
-from adapters.http import AT_ONCE_BYTES, KEEPALIVE_S, NO_BODY, Request, open_http_client
+from adapters.http import KEEPALIVE_S, NO_BODY, Request, open_http_client
 from adapters.http_connection import CHUNKS_OF_A_PIECE, HEAD_BYTES, LINE_BYTES
 from adapters.testing import scripts
 from adapters.testing.doubles import MemoryDocument

@@ -12,8 +12,8 @@ from adapters.testing.stub import open_stub_upstream
 HELLO = {"model": "m", "messages": []}
 OF_THE_GATEWAY = ("hypercorn.", "gateway.", "store.")
 CALLS = 50
-STEPS_OF_A_CALL = 4
-"""To the sending to the upstream, to its answer, to the sending to the client, and to the end."""
+STEPS_OF_A_CALL = 2
+"""To the answer of the upstream, and to the end."""
 MORE_NOW_AND_THEN = CALLS // 4
 """What comes in two pieces is read in two steps."""
 
