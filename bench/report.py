@@ -3,12 +3,17 @@
 import json
 import os
 import platform
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.figures import Figure, Result
+from bench.figures import Figure, Result, median
+
+LOOPS = 50
+TURNS = 1_000_000
+"""Of a loop: some 20 ms."""
 
 
 def machine() -> str:
@@ -16,8 +21,19 @@ def machine() -> str:
     load = ", ".join(f"{average:.1f}" for average in os.getloadavg())
     return (
         f"{_processor()}, {os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}, "
-        f"Trio {version('trio')}, Hypercorn {version('hypercorn')}, load before {load}"
+        f"Trio {version('trio')}, Hypercorn {version('hypercorn')}, load before {load}, {_speed()}"
     )
+
+
+def _speed() -> str:
+    """How long a fixed loop takes: where the median is far from the best, others use the same cores."""
+    samples_ms = []
+    for _ in range(LOOPS):
+        began = time.perf_counter()
+        for _ in range(TURNS):
+            pass
+        samples_ms.append((time.perf_counter() - began) * 1000)
+    return f"a loop of {TURNS:,} turns takes {min(samples_ms):.1f} ms at best, {median(samples_ms):.1f} in the median"
 
 
 def _processor() -> str:
