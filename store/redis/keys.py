@@ -85,6 +85,7 @@ def meta(prefix: str) -> str:
     return f"{tagged(prefix)}meta"
 
 
+@lru_cache(maxsize=1024)
 def short(url: str) -> str:
     """The id of an endpoint in keys and records: 12 hex digits of its URL's BLAKE2b."""
     return blake2b(url.encode(), digest_size=6).hexdigest()

@@ -49,6 +49,8 @@ class Wire:
     def __init__(self, connection: AbstractConnection) -> None:
         self._connection: Any = connection
         self._socket = _socket_of(connection)
+        self._looking = select.poll()
+        self._looking.register(self._socket, select.POLLIN)
 
     def __repr__(self) -> str:
         return "<Wire>"
@@ -89,9 +91,7 @@ class Wire:
 
     def quiet(self) -> bool:
         """Whether nothing has come in, not even the end: a connection at rest that can be used."""
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        if not poll.poll(0):
+        if not self._looking.poll(0):
             return True
         return isinstance(self._socket, ssl.SSLSocket) and _no_data(self._socket)
 
