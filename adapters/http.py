@@ -282,9 +282,8 @@ class _Flight:
 
     async def _send_at_once(self, connection: Connection, body: RequestBody) -> None:
         data = body.data if isinstance(body, BytesBody) else await self._read(body)
-        await connection.send(self._head, data)
-        self.is_written = True
-        if data:
+        self.is_written = await connection.send(self._head, data)
+        if data and self.is_written:
             self._request.on_sent(len(data))
 
     async def _read(self, body: RequestBody) -> bytes:

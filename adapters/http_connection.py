@@ -110,15 +110,24 @@ class Connection:
         tls = self._tls
         return tls is not None and bool(tls._incoming.pending)  # noqa: SLF001  shown nowhere else; a test pins it
 
-    async def send(self, head: h11.Request, body: bytes) -> None:
-        """Write a whole request at once.
+    async def send(self, head: h11.Request, body: bytes) -> bool:
+        """Write a whole request at once; False when its answer came before all of it was written.
 
         Raises:
             Broken: perhaps not all of it is written.
         """
-        data = self._http.send(head) + self._http.send(h11.Data(data=body))
+        rest = self._http.send(head) + self._http.send(h11.Data(data=body))
+        if self._tls is not None:
+            await self._write(rest)
+        elif rest := self._written_at_once(rest):
+            is_written = False
+            async with self.listening():
+                await self._write(rest)
+                is_written = True
+            if not is_written:
+                return False
         self.end_request()
-        await self._write(data)
+        return True
 
     async def send_head(self, head: h11.Request) -> None:
         """Write the head of a request; pieces of its body follow while `listening`, then `end_request`.
@@ -243,12 +252,17 @@ class Connection:
             raise Broken("the server ended it")
         self._http.receive_data(bytes(data))
 
+    def _written_at_once(self, data: bytes) -> bytes:
+        """Write what the kernel takes; the rest."""
+        try:
+            return write_at_once(self._socket, data)
+        except OSError as error:
+            raise Broken(_reason(error)) from error
+
     async def _write(self, data: bytes) -> None:
         try:
-            rest = write_at_once(self._socket, data) if self._tls is None else data
-            if rest:
-                await self._stream.send_all(rest)
-        except (OSError, trio.BrokenResourceError) as error:
+            await self._stream.send_all(data)
+        except trio.BrokenResourceError as error:
             raise Broken(_reason(error)) from error
 
 

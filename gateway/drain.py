@@ -114,7 +114,8 @@ class DrainGate:
         self._open = True
         self.since = None
         self.reason = None
-        self.worked_off = Ending()
+        if self.worked_off.is_set():  # otherwise waits are bounded by it, and shall hear of the next drain
+            self.worked_off = Ending()
         self._notify()
 
     @contextmanager

@@ -15,6 +15,7 @@ slash, unknown paths and methods) is Quart's business. Around each handler stand
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, cast
 
@@ -40,7 +41,8 @@ from gateway.http.request_head import (
     request_id_of,
 )
 from gateway.http.retry_after import RetryAfter
-from gateway.http.routing import Route, Router, words_beside
+from gateway.http.routing import Route, Router, Wording, words_beside
+from gateway.problems import ApiError
 from gateway.services import Activity, Derived, Services
 from store.errors import StoreUnavailable
 
@@ -124,12 +126,16 @@ class App(QuartTrio):
 
         began = trio.current_time()
         try:
-            await exchange.run(self.read_timeout_s, handle)
+            await exchange.run(self.read_timeout_s, handle, partial(_cut, scope, route.wording))
         except* StoreUnavailable as group:
             # It went away in the middle of an answer: the connection is cut already, and that is what the client sees.
             self._services.outage.failed("sending an answer", group)
         finally:
             self._count(route.template, route.method, exchange.status, trio.current_time() - began)
+
+    def cut(self, scope: Any) -> Answer:
+        """What a request of Quart's is answered with when the server ends under it."""
+        return _cut(scope, self._router.wording(scope["path"]))
 
     def answered(self, request: QuartRequest, status: int, seconds: float) -> None:
         """Count a request that Quart served and whose answer has ended."""
@@ -244,6 +250,16 @@ def _answer(reply: Reply, request_id: RequestId) -> Answer:
         headers["Content-Length"] = str(len(reply.body))
     body = reply.body if isinstance(reply.body, bytes) else _StreamedBody(reply.body)
     return Answer(reply.status, _encoded(headers, request_id), body)
+
+
+def _cut(scope: Any, wording: Wording) -> Answer:
+    """What is told to a request that the end of the process cuts."""
+    error, request_id = (
+        ApiError("DRAINING", "this gateway ends, and the request had no more time"),
+        _request_id(scope),
+    )
+    body, content_type = wording(error, request_id.value)
+    return _answer(Reply(status=error.status, body=body, content_type=content_type), request_id)
 
 
 def _encoded(headers: Mapping[str, str], request_id: RequestId) -> list[tuple[bytes, bytes]]:

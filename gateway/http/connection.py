@@ -23,6 +23,10 @@ class Served(Protocol):
         """The answer, whatever happens inside."""
         ...
 
+    def cut(self, scope: Any) -> Answer:
+        """The answer when the server ends."""
+        ...
+
     def answered(self, request: Request, status: int, seconds: float) -> None:
         """Count a request whose answer has ended."""
         ...
@@ -44,7 +48,7 @@ class Connection(TrioASGIHTTPConnection):
 
         began = trio.current_time()
         try:
-            await exchange.run(app.read_timeout_s, handle)
+            await exchange.run(app.read_timeout_s, handle, lambda: app.cut(self.scope))
         finally:
             app.answered(request, exchange.status, trio.current_time() - began)
 

@@ -80,11 +80,16 @@ class Exchange:
         """Whether the client has left before its answer was complete."""
         return self._left or self._body.client_gone
 
-    async def run(self, read_timeout_s: float, handle: Callable[[RequestBody], Awaitable[Answer]]) -> None:
+    async def run(
+        self,
+        read_timeout_s: float,
+        handle: Callable[[RequestBody], Awaitable[Answer]],
+        cut: Callable[[], Answer],
+    ) -> None:
         """Answer the request. Errors of an answer's body come out, after the connection was given up.
 
         What `handle` returns is sent, unless it has answered by `begin`, `send` and `end`; a begun answer that it did
-        not end is cut.
+        not end is cut. What `cut` returns is sent when the server ends before anything was answered.
         """
         with trio.CancelScope() as self._scope:
             self._receive.until_cut(self._scope)
@@ -102,6 +107,11 @@ class Exchange:
                 answer = await handle(self._body)
                 if not self.begun:
                     await self._answer(answer)
+            except trio.Cancelled:
+                if not (self.begun or self._scope.cancel_called):
+                    with trio.move_on_after(ABANDON_S, shield=True):
+                        await self._answer(cut())
+                raise
             finally:
                 if not self._finishing:
                     with trio.move_on_after(ABANDON_S, shield=True):

@@ -327,6 +327,7 @@ async def _serving(
             store.keep_ticking,
             store.promote_when_due,
             store.slots.keep_waiting,
+            store.slots.keep_releasing,
             store.payloads.unlink_obsolete,
             store.sweep_orphans,
         ):

@@ -8,7 +8,8 @@ A caller in line is a task here and an entry in the store with an expiry of PATI
 offer is a lease that lives for two seconds unless it is accepted; whoever is cancelled gives back what it was offered.
 
 A release is sent and not waited for: steps of this replica that come later find the slot free, and others as soon as the
-store has it. One that fails is counted, and the lease ends by its time.
+store has it. One that fails is owed: it is sent again until it is done or the lease has ended by its time, which is
+counted.
 
 A lease is believed to be held until shortly before others may have its slot (`store.policy.trusted_s`), counted from
 before the step that extended it was sent. Then its block is cancelled, whatever the store says, or does not say.
@@ -17,6 +18,7 @@ before the step that extended it was sent. Then its block is cancelled, whatever
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -33,6 +35,8 @@ from store.values import Lease, SlotCounts
 PATIENCE_MS: Final = 5_000
 """How long an entry in line lives unless it is renewed."""
 RENEW_S: Final = 2.0
+OWED_S: Final = 0.5
+"""Between two tries to give back what could not be given back."""
 FULL: Final = 0
 """What `acquire` answers instead of an endpoint when the line is full."""
 
@@ -52,6 +56,8 @@ class _Call:
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     """The caller's block; cancelled when the lease is lost."""
     lost: bool = False
+    asked: bool = False
+    """The store may know of it."""
     refused: bool = False
     """It has nothing to give back."""
     answered: bool = False
@@ -85,6 +91,10 @@ class RedisSlots:
         self._waiting: dict[str, _Call] = {}
         self._held: dict[str, _Call] = {}
         self._somebody_waits = trio.Event()
+        self._owed: dict[str, tuple[_Call, float]] = {}
+        """Calls that have ended and could not give back what they had, by name; each with the Trio time at which its
+        lease has certainly ended."""
+        self._somebody_owes = trio.Event()
         self.steps: Steps
         """To the store; set once, before the first call."""
 
@@ -194,9 +204,14 @@ class RedisSlots:
         step = Step("acquire", call.said() | asked, (keys.capacities(call.upstream),))
 
         # A refusal comes as an answer: what the step made known to others stands.
-        got = await self.steps.take(
-            step, lambda said: said[0].decode() if isinstance(said[0], bytes) else said[0]
-        )
+        try:
+            got = await self.steps.take(
+                step, lambda said: said[0].decode() if isinstance(said[0], bytes) else said[0]
+            )
+        except StoreUnavailable as error:
+            call.refused = not call.asked and error.outcome == "not_done"
+            raise
+        call.asked = True
         if got == FULL and max_waiters is not None:
             call.refused = True
             raise LineFull(call.upstream.name, max_waiters)
@@ -206,8 +221,13 @@ class RedisSlots:
         asked = {"visibility": self._visibility_ms, "short": keys.short(endpoint)}
         return await self.steps.take(Step("accept", call.said() | asked), lambda said: bool(said[0]))
 
-    def _release(self, call: _Call) -> None:
-        """Give back slot and place in line. Fails: both are left to expire."""
+    def _release(self, call: _Call, until: float | None = None) -> bool:
+        """Give back slot and place in line; False when the store is away. What fails is owed.
+
+        Args:
+            call: has ended, or asks anew.
+            until: of a release that was owed, when its lease has ended.
+        """
         urls = {endpoint.url for endpoint in call.upstream.endpoints}
         shorts = [keys.short(url) for url in urls | ({call.endpoint} if call.endpoint else set())]
         asked = {
@@ -215,10 +235,34 @@ class RedisSlots:
             "answered": keys.short(call.endpoint) if call.endpoint and call.answered else None,
         }
         step = Step("release", call.said() | asked, bounded=False)
+        owed = call, trio.current_time() + self._visibility_ms / 1000 if until is None else until
         try:
-            self.steps.post(step, len, failed=self._release_failed)
+            self.steps.post(step, len, failed=partial(self._owes, *owed))
         except StoreUnavailable:
-            self._release_failed()
+            self._owes(*owed)
+            return False
+        return True
+
+    def _owes(self, call: _Call, until: float) -> None:
+        self._owed[call.name] = call, until
+        self._somebody_owes.set()
+
+    async def keep_releasing(self) -> None:
+        """Send again the releases that are owed. A service of the store; asks nothing while there are none."""
+        while True:
+            await self._somebody_owes.wait()
+            await trio.sleep(OWED_S)
+            owed, self._owed, self._somebody_owes = self._owed, {}, trio.Event()
+            is_away = False
+            for call, until in owed.values():
+                if call.name in self._waiting or call.name in self._held:
+                    continue  # it has asked anew, and gives back what it has when it ends
+                if trio.current_time() >= until:
+                    self._release_failed()
+                elif is_away:
+                    self._owes(call, until)
+                else:
+                    is_away = not self._release(call, until)
 
     # --------------------------------------------------------------------------- what the store tells
 

@@ -8,7 +8,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from adapters.base import AdapterError
-from adapters.http import NO_BODY, Request, open_http_client
+from adapters.http import NO_BODY, BytesBody, Request, open_http_client
 from adapters.http_connection import connect
 from adapters.testing import scripts
 from adapters.testing.stub import RESET_ON_CLOSE, open_stub_upstream
@@ -200,3 +200,28 @@ async def test_error_of_a_document_in_a_cancelled_call(client):
             await fetch(client, stub.url, fails)
         await wait_all_tasks_blocked(0.01)
         assert stub.open_connections == 0
+
+
+@pytest.mark.parametrize("size", [20_000, 64_000, 66_000])
+async def test_answer_to_a_small_body_that_nobody_reads(client, size):
+    """A server that reads no further than the head is heard, however small the body and its window are."""
+    listener = trio.socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    await listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+
+    async def refuse() -> None:
+        accepted, _ = await listener.accept()
+        with accepted:
+            await accepted.recv(200)
+            await accepted.send(TOO_LARGE)
+            await trio.sleep_forever()
+
+    with listener:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(refuse)
+            request = Request(method="POST", url=url, headers=[], body=BytesBody(b"x" * size))
+            async with client.open(request) as answer:
+                assert (answer.status, await answer.read(1000)) == (413, b"too large")
+            nursery.cancel_scope.cancel()

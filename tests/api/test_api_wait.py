@@ -199,6 +199,25 @@ async def test_worked_off(world):
     assert answers[1] == answers[0]
 
 
+async def test_worked_off_after_a_drain_that_was_called_off(world):
+    """A drain that is called off ends no wait, and the next one ends it, whenever it began."""
+    job = await world.submitted()
+    answers = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(waiter, world, job.id, answers)
+        await trio.sleep(2)
+        for _ in range(2):
+            world.services.gate.begin("test")
+            world.services.gate.close()
+            await trio.sleep(1)
+            world.services.gate.reopen()
+        world.services.gate.begin("test", final=True)
+        world.services.gate.close()
+        world.services.gate.worked_off.set()
+        await wait_all_tasks_blocked()
+        assert [status for status, _ in answers] == ["queued"]
+
+
 async def test_hanging_up(world):
     """A waiter that hangs up leaves no watch behind, and the job runs on (AX-1)."""
     job = await world.submitted()

@@ -1,5 +1,6 @@
 """The connection class over a made-up server, in virtual time: what it sends, when, and what it still reads."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -251,3 +252,17 @@ async def test_header_values_keep_their_bytes(autojump_clock: MockClock) -> None
     server = FakeHypercorn("GET", "/typed")
     await server.serve(make_app(Route("GET", "/typed", typed, "typed")))
     assert (b"content-type", b"text/x; name=\xff\xe9") in server.sent[0][1]["headers"]
+
+
+@pytest.mark.parametrize("path", ["/echo", "/echo/"])
+async def test_request_that_the_end_cuts_is_told_so(autojump_clock: MockClock, path: str) -> None:
+    """An upload under which the server ends is answered as a drain answers, not with an empty 500 (GW-16)."""
+    server = FakeHypercorn("POST", path, 10)
+    server.scope["headers"].append((b"x-request-id", b"mine"))
+    with trio.move_on_after(5):
+        await server.serve(make_app(ECHO))
+    start, body = (message for _, message in server.sent[:2])
+    assert start["status"] == 503
+    assert {(b"connection", b"close"), (b"x-request-id", b"mine")} <= set(start["headers"])
+    assert json.loads(body["body"])["code"] == "DRAINING"
+    assert [message for _, message in server.sent[2:]] == ["cleaned up"]

@@ -148,20 +148,40 @@ class Left(Unobserved):
         self.leases += 1
 
 
-async def test_release_that_fails_keeps_nobody(server) -> None:
-    """A call whose store stands still ends at once; its lease is counted as left, once, and ends by its time (GW-6)."""
+async def test_release_that_failed_is_sent_again(server) -> None:
+    """A call whose store stands still ends at once, and its slot is free soon after the store goes on (GW-6)."""
+    left = Left()
+    policy = StorePolicy(visibility_timeout_ms=600_000)
+    async with replica(server.url, "one", policy, observer=left) as one:
+        async with one.slots.lease(pool(), PriorityClass.BATCH, "acme"):
+            server.freeze()
+        await until(lambda: one.slots._owed)
+        server.thaw()
+        await answered(lambda: one.slots.counts("ocr"))
+        with trio.fail_after(DEADLINE_S):
+            async with one.slots.lease(pool(), PriorityClass.BATCH, "acme"):
+                await until(lambda: not one.slots._owed)
+                assert sum((await one.slots.counts("ocr")).in_use.values()) == 1
+    assert left.leases == 0
+
+
+async def test_release_that_never_succeeds_is_counted(server) -> None:
+    """Once the lease has ended by its time nothing is owed any more: it is counted as left, once (GW-6).
+
+    What was never given a slot owes none.
+    """
     left = Left()
     policy = StorePolicy(visibility_timeout_ms=3_000)
     async with replica(server.url, "one", policy, observer=left) as one:
         async with one.slots.lease(pool(), PriorityClass.BATCH, "acme"):
             server.freeze()
-        assert left.leases == 0
-        await until(lambda: left.leases)
-        server.thaw()
-        await answered(lambda: one.slots.counts("ocr"))
-        with trio.fail_after(DEADLINE_S):
+        await until(lambda: not one.available())
+        with pytest.raises(StoreUnavailable):
             async with one.slots.lease(pool(), PriorityClass.BATCH, "acme"):
-                pass
+                raise AssertionError("a store that is away gave a slot")
+        await until(lambda: left.leases)
+        assert not one.slots._owed
+        server.thaw()
     assert left.leases == 1
 
 
