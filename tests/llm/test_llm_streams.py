@@ -206,7 +206,7 @@ async def test_llm_long_stream_keeps_memory_flat(tmp_path: Path) -> None:
     ):
         await client.send(ASK)
         await client.until(b"\r\n\r\n")
-        taken, base, peak = 0, 0, 0
+        taken, base, peak = len(client.data), 0, 0
         tracemalloc.start()
         while taken < events * len(event):
             with trio.fail_after(60):
