@@ -1,4 +1,4 @@
-"""Writing to a socket without a step of the task, as far as the kernel takes it."""
+"""What Trio spends a step of the task on though nothing is waited for, without that step."""
 
 import os
 from typing import Final
@@ -7,6 +7,14 @@ import trio
 
 AT_ONCE_BYTES: Final = 64 * 1024
 """More than this is written by Trio, which lets others go on between."""
+
+
+async def acquire_at_once(lock: trio.Lock | trio.Semaphore) -> None:
+    """Acquire a lock; a checkpoint only when it has to be waited for."""
+    try:
+        lock.acquire_nowait()
+    except trio.WouldBlock:
+        await lock.acquire()
 
 
 def write_at_once(socket: trio.socket.SocketType, data: bytes) -> bytes:

@@ -33,7 +33,7 @@ import h11
 import trio
 from msgspec import Struct
 
-from adapters.at_once import AT_ONCE_BYTES
+from adapters.at_once import AT_ONCE_BYTES, acquire_at_once
 from adapters.base import AdapterError, Kind
 from adapters.http_answer import Answer, WallClock
 from adapters.http_connection import Broken, Connection, NoConnection, NotHttp, connect
@@ -166,10 +166,7 @@ class HttpClient:
             AdapterError: connect, no connection (with `nothing_sent`), or it broke before the answer; parse, the
                 answer is not HTTP; internal, the body does not have the size it announced.
         """
-        try:
-            self._slots.acquire_nowait()  # as a rule one is free, and no step is spent on waiting
-        except trio.WouldBlock:
-            await self._slots.acquire()
+        await acquire_at_once(self._slots)
         try:
             origin = request.origin
             connection, head = await self._send(request, origin)

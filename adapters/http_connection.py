@@ -116,10 +116,10 @@ class Connection:
         Raises:
             Broken: perhaps not all of it is written.
         """
-        rest = self._http.send(head) + self._http.send(h11.Data(data=body))
+        data = self._http.send(head) + self._http.send(h11.Data(data=body))
         if self._tls is not None:
-            await self._write(rest)
-        elif rest := self._written_at_once(rest):
+            await self._write(data)
+        elif rest := self._written_at_once(data):
             is_written = False
             async with self.listening():
                 await self._write(rest)

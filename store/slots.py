@@ -313,11 +313,11 @@ class Slots:
         """Who gets the next free slot: (class, caller), (class, None) for a ready job, (None, None) for nobody."""
         for cls in CLASSES:
             line = pool.lines[cls]
-            job = pool.claimer and pool.ready[cls]
-            if not (line or job) or not pool.room(cls):
+            known = pool.claimer and pool.ready[cls]
+            if not (line or known) or not pool.room(cls):
                 continue
             waiter = self._first(line)
-            job = job and self._claimable(pool, cls)
+            job = known and pool.tokens() != 0
             if waiter is not None and not (job and line.calls_in_a_row >= CALLS_IN_A_ROW):
                 return cls, waiter
             if job:

@@ -45,7 +45,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import AppWrapper, ConnectionState, H11SendableEvent
 from hypercorn.utils import parse_socket_addr
 
-from adapters.at_once import write_at_once
+from adapters.at_once import acquire_at_once, write_at_once
 from gateway.http.limits import ServerLimits
 from gateway.http.request_head import REQUEST_ID_HEADER
 from gateway.http.strict_h11 import StrictConnection
@@ -347,10 +347,7 @@ class Transport(TCPServer):
 
     async def _send(self, data: bytes) -> None:
         """Send, or give the connection up."""
-        try:
-            self.send_lock.acquire_nowait()  # as a rule nobody else sends, and no step is spent on waiting
-        except trio.WouldBlock:
-            await self.send_lock.acquire()
+        await acquire_at_once(self.send_lock)
         try:
             if rest := write_at_once(self.stream.socket, data):
                 with trio.fail_after(self._limits.send_timeout_s):
