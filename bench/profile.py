@@ -90,7 +90,7 @@ async def measure(name: str, side: Ours, jobs: int) -> None:
     """One turn of our side."""
     if name == "P1":
         chats = replace(side, python=(*ON_ITS_CORE, *side.python), upstreams=OURS)
-        print(await p1.turn(opening(chats), p1.Load(rounds=1, busy_s=jobs / CHATS_PER_S, lone=1)))
+        print(await p1.alone(opening(chats), jobs / CHATS_PER_S))
     elif name == "P2":
         print(await p2.turn(side, p2.Load(rounds=1, jobs=jobs, lone=1, waited=1)))
     elif name == "P2b":

@@ -5,6 +5,9 @@ Theory
     transaction, a pipeline), and hands the answers back in one visit to the loop. There each answer is first
     *applied* by a synchronous function, whether or not its caller is still there, and then its caller is woken.
 
+    The first request that finds the thread at rest wakes it. What comes until the visit that brings the answers waits
+    for that, unless it is worth a batch already: a change of threads costs more than most requests.
+
 Ends of a request
     done      the caller gets the answer;
     refused   the caller gets the exception that the work set; so it does for a defect in its request alone;
@@ -72,6 +75,8 @@ class Unobserved:
 
 
 UNOBSERVED: Final = Unobserved()
+WORTH_A_BATCH: Final = 4
+"""So many requests are not kept waiting for the loop."""
 LOOKS: Final = 6
 """How often in one timeout the waiting requests are looked at: one may wait a sixth longer than the timeout."""
 
@@ -137,6 +142,9 @@ class Batching(Generic[R]):
         self._timeout_s = timeout_s
         self._bound = bound
         self._queue: SimpleQueue[Ticket[R] | None] = SimpleQueue()
+        self._wakes: SimpleQueue[None] = SimpleQueue()
+        self._awake = False
+        """Whether the thread has been woken, and the loop not visited since."""
         self._waiting: set[Ticket[R]] = set()
         self._closed = False
         self._idle = trio.Event()
@@ -207,7 +215,14 @@ class Batching(Generic[R]):
         if self._idle.is_set():
             self._idle = trio.Event()
         self._queue.put(ticket)
+        if not self._awake or self._queue.qsize() == WORTH_A_BATCH:
+            self._rouse()
         return ticket
+
+    def _rouse(self) -> None:
+        """Wake the thread."""
+        self._awake = True
+        self._wakes.put(None)
 
     async def wait_idle(self) -> None:
         """Return once no request waits for its end."""
@@ -232,6 +247,7 @@ class Batching(Generic[R]):
     def stop(self) -> None:
         """Let the thread end after the requests put before this."""
         self._queue.put(None)
+        self._wakes.put(None)
 
     def _serve(self, token: trio.lowlevel.TrioToken) -> None:
         """The thread: take all that waits, do it, hand the answers to the loop."""
@@ -243,7 +259,8 @@ class Batching(Generic[R]):
     def _serve_until_stopped(self, token: trio.lowlevel.TrioToken) -> None:
         running = True
         while running:
-            batch = [self._queue.get()]
+            self._wakes.get()
+            batch = []
             while not self._queue.empty():
                 batch.append(self._queue.get())
             tickets = sorted((t for t in batch if t is not None), key=lambda ticket: not ticket.first)
@@ -262,6 +279,9 @@ class Batching(Generic[R]):
             if ticket.apply is not None:
                 ticket.end = outcome.capture(ticket.apply, ticket.end, abandoned=ticket.abandoned)
             self._note_defect(ticket, done)
+        self._awake = False
+        if not self._queue.empty():
+            self._rouse()
         self._finish(tickets)
 
     def _note_defect(self, ticket: Ticket[R], done: outcome.Outcome[object]) -> None:

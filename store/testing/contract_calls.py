@@ -5,11 +5,13 @@ from msgspec import structs
 
 from store.api import Coordination
 from store.errors import LeaseLost, LineFull
-from store.job import PriorityClass
+from store.job import Job, PriorityClass
 from store.policy import EndpointSlots, StorePolicy, UpstreamSlots
 from store.testing.harness import Maker, case
 from store.testing.making import (
     BATCH,
+    Caller,
+    Callers,
     again,
     calling,
     claim_nothing,
@@ -18,6 +20,7 @@ from store.testing.making import (
     pool,
     refused,
     submit,
+    waiting_to_claim,
 )
 from store.values import Bar
 
@@ -164,3 +167,60 @@ async def case_answered_call_lifts_an_ended_bar(make: Maker) -> None:
         await harness.advance(0)
         assert alone.lease is not None
         assert (await callers.call(pool(2))).lease is not None
+
+
+async def _four_calls_while_a_job_is_ready(callers: Callers, store: Coordination) -> tuple[Job, Caller]:
+    """Four calls in a row have a free slot at once, before a job that nobody claims; the job and the last call."""
+    job = await submit(store)
+    for _ in range(3):
+        await (await callers.call(pool())).hang_up()
+    last = await callers.call(pool())
+    assert last.lease is not None
+    return job, last
+
+
+@case
+async def case_calls_that_never_waited_count_in_a_row(make: Maker) -> None:
+    """Calls that had a slot at once count as those that waited: after four a ready job gets the next slot (GW-5)."""
+    async with make(StorePolicy()) as harness, calling(harness) as callers:
+        store = harness.store
+        job, last = await _four_calls_while_a_job_is_ready(callers, store)
+        waiting = await callers.call(pool())
+        async with waiting_to_claim(harness, pool()) as woken:
+            await last.hang_up()
+            await harness.advance(0)
+            assert woken.is_set()
+            assert waiting.lease is None
+            assert (await claim_one(store)).job.id == job.id
+
+
+@case
+async def case_row_of_calls_ends_when_no_job_is_ready(make: Maker) -> None:
+    """A call that has its slot while no job is ready keeps none waiting: the row begins anew (GW-5)."""
+    async with make(StorePolicy()) as harness, calling(harness) as callers:
+        store = harness.store
+        job, last = await _four_calls_while_a_job_is_ready(callers, store)
+        await store.jobs.cancel(job.id)
+        await last.hang_up()
+        await claim_nothing(store)
+        alone = await callers.call(pool())
+        assert alone.lease is not None
+        await submit(store)
+        waiting = await callers.call(pool())
+        async with waiting_to_claim(harness, pool()) as woken:
+            await alone.hang_up()
+            await harness.advance(0)
+            assert waiting.lease is not None
+            assert not woken.is_set()
+
+
+@case
+async def case_slot_that_a_call_brings_goes_to_who_waits(make: Maker) -> None:
+    """A call that comes with more slots than there were passes nobody who stands in line (GW-5)."""
+    async with make(StorePolicy()) as harness, calling(harness) as callers:
+        await callers.call(pool())
+        first = await callers.call(pool())
+        second = await callers.call(pool(2))
+        await harness.advance(0)
+        assert first.lease is not None
+        assert second.lease is None

@@ -1,12 +1,14 @@
 """The batching thread: ends of requests, order, bounds, life."""
 
+import os
+import random
 import threading
 
 import outcome
 import pytest
 import trio
 
-from store.batching import open_batching
+from store.batching import WORTH_A_BATCH, open_batching
 from store.errors import QueueFull, StoreClosed, StoreUnavailable
 
 
@@ -59,6 +61,79 @@ async def test_batching_takes_everything_that_waits():
         held.go.set()
         await batching.wait_idle()
     assert held.batches == [["a"], ["renewal", "b", "c", "d"]]
+
+
+class Counted:
+    """A work that counts what it has done, and can be waited for without giving up the loop."""
+
+    def __init__(self):
+        self.batches = []
+        self._done = threading.Semaphore(0)
+
+    def __call__(self, tickets):
+        self.batches.append([ticket.request for ticket in tickets])
+        echo(tickets)
+        for _ in tickets:
+            self._done.release()
+
+    def wait_done(self, requests):
+        for _ in range(requests):
+            assert self._done.acquire(timeout=10)
+
+
+def give_way():
+    """Let other threads go first, often enough for one that has something to do."""
+    for _ in range(1000):
+        os.sched_yield()
+
+
+async def test_batching_few_requests_wait_for_the_loop():
+    """The thread does a few requests when the loop comes by, not one after another while the loop is busy."""
+    counted = Counted()
+    async with open_batching(counted) as batching:
+        await batching.call("begin", "op")
+        batching.post("a", "op")
+        counted.wait_done(2)
+        for name in "bcd":
+            batching.post(name, "op")
+            give_way()
+        await batching.wait_idle()
+    assert counted.batches == [["begin"], ["a"], ["b", "c", "d"]]
+
+
+async def test_batching_many_requests_need_no_loop():
+    """The thread goes on by itself when enough for a batch has come, however long the loop is busy."""
+    counted = Counted()
+    async with open_batching(counted) as batching:
+        await batching.call("begin", "op")
+        batching.post("a", "op")
+        counted.wait_done(2)
+        for number in range(2 * WORTH_A_BATCH):
+            batching.post(number, "op")
+            give_way()
+        counted.wait_done(WORTH_A_BATCH)
+        await batching.wait_idle()
+    assert counted.batches[:2] == [["begin"], ["a"]]
+    assert [number for batch in counted.batches[2:] for number in batch] == list(range(2 * WORTH_A_BATCH))
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_batching_forgets_nobody(seed):
+    """Whoever asks at whatever moment of the thread is answered: a wake-up that is lost would hang this test."""
+    chance = random.Random(seed)
+    async with open_batching(echo) as batching, trio.open_nursery() as nursery:
+
+        async def ask_often():
+            for number in range(50):
+                if chance.random() < 0.3:
+                    batching.post(None, "op")
+                    give_way()
+                assert await batching.call(number, "op") == number
+                if chance.random() < 0.5:
+                    await trio.lowlevel.checkpoint()
+
+        for _ in range(chance.choice([1, 2, 3, 4, 8])):
+            nursery.start_soon(ask_often)
 
 
 async def test_batching_refusal_reaches_its_caller_alone():

@@ -3,7 +3,7 @@
 -- ARGV: [4] {ids}
 -- Returns: ids of blobs that are no more, ids of those whose file is to be unlinked (of deleted jobs, which go now)
 -- Atomicity: one step. A group is let go once the events of all its children are taken as well.
--- needs: base room moves lanes records slots executions groups blobs removal staged eviction
+-- needs: base room moves lanes records bars slots executions groups blobs removal staged eviction
 local BUDGET = 200
 
 local blobs, files = {}, {}

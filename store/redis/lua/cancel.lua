@@ -6,7 +6,7 @@
 --       reclaim pass finds the claim past its expiry. Run again it changes nothing.
 --       Of a group the children that are held are dropped in it, and up to 200 others ended; the rest is ended in steps
 --       behind, and the group with its last child.
--- needs: base room moves lanes records slots executions groups remains
+-- needs: base room moves lanes records bars slots executions groups remains
 local job = remains(ARGS.id)
 if not job then
   return reply(false)

@@ -8,7 +8,7 @@
 -- Atomicity: one step. Run again with the same number (a lost reply) it gives the same answer, for four claims.
 -- Children of a group that was stopped end when they are met, up to 200; then the next claim goes on.
 -- O(log n) for each job taken; lanes of tenants at their bound are parked, so they are met once.
--- needs: base room moves lanes records slots executions groups schedule
+-- needs: base room moves lanes records bars slots executions groups schedule
 local memory = P .. 'answers:' .. REPLICA
 local found, taken = {}, {}
 local ended = 0

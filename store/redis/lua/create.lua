@@ -10,7 +10,7 @@
 --       queue (depth, bound), tenant (depth, bound), stored (bytes), finished (jobs), key (job id of another request),
 --       expired (job id, when), dependency (job id), blob_gone
 -- Atomicity: one step; refused, it leaves nothing. Run again with the same id it answers with what it made.
--- needs: base moves lanes records slots executions blobs remains admission births
+-- needs: base moves lanes records bars slots executions blobs remains admission births
 local answer = known() or refusal(ARGS.tenant, ARGS.blob.stored, 1)
 if answer then
   return answer

@@ -9,7 +9,7 @@
 -- Returns: as create, without a position; also refused: staging_gone, state (parts of the group to supersede)
 -- Atomicity: one step; refused, it leaves what was staged as it is. Up to 200 children are released in it, the others in
 --       steps behind. Run again with the same id it answers with what it made.
--- needs: base moves lanes records slots executions groups remains admission births
+-- needs: base moves lanes records bars slots executions groups remains admission births
 local answer = known()
 if answer then
   return answer

@@ -5,7 +5,7 @@
 --       those whose file is to be unlinked. Or {"refused", "state", parts}: a child, or a group that another lists
 -- Atomicity: one step. An unfinished job is cancelled in it. Record and bytes go at once when its audit event has been
 --       taken, else with it (audited). A group is hidden in it, with all its children; what is much goes in steps behind.
--- needs: base room moves lanes records slots executions groups remains blobs removal staged eviction
+-- needs: base room moves lanes records bars slots executions groups remains blobs removal staged eviction
 local BUDGET = 200
 
 local job = remains(ARGS.id)

@@ -5,7 +5,7 @@
 -- Returns: parts of the final record; false when the claim is lost (nothing was changed)
 -- Atomicity: one step; it sets audit_due, frees the slot, counts the job out. Run twice, the second answers false;
 --       run again with the same number (a lost reply) it gives the same answer.
--- needs: base room moves lanes records slots executions groups blobs
+-- needs: base room moves lanes records bars slots executions groups blobs
 local job = held(ARGS.id, ARGS.fence, ARGS.replica)
 if not job then
   -- The same end again, after a lost reply: what it made is the answer.

@@ -4,7 +4,7 @@
 --       [6] outcome of a cancelled job, opaque
 -- Returns: how many were told; when it is the whole portion there may be more
 -- Atomicity: one step for the portion; a crash leaves the rest for the next.
--- needs: base room moves lanes records slots executions groups remains births
+-- needs: base room moves lanes records bars slots executions groups remains births
 local told = 0
 
 local function tell(job, good)

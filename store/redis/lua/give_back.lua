@@ -3,7 +3,7 @@
 -- ARGV: [4] {id, fence}
 -- Returns: 1
 -- Atomicity: one step. A claim that is not void is not touched.
--- needs: base room moves lanes records slots executions
+-- needs: base room moves lanes records bars slots executions
 local touched = {}
 drop_void(ARGS.id .. ':' .. ARGS.fence, touched)
 arrange_all(touched)

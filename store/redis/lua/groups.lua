@@ -4,7 +4,7 @@
 -- ARGV: [4] {portion}
 -- Returns: 1 when there may be more; ids of blobs that are no more; ids of those whose file is to be unlinked
 -- Atomicity: one step for the portion; a crash leaves the rest for the next.
--- needs: base room moves lanes records slots executions groups blobs removal staged eviction
+-- needs: base room moves lanes records bars slots executions groups blobs removal staged eviction
 local LOOKED_AT = 20 -- groups
 
 local blobs, files = {}, {}

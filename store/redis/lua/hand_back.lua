@@ -3,7 +3,7 @@
 -- ARGV: [4] {id, fence, replica}
 -- Returns: parts of the record; false when the claim is lost (nothing was changed)
 -- Atomicity: one step.
--- needs: base room moves lanes records slots executions groups
+-- needs: base room moves lanes records bars slots executions groups
 local job = held(ARGS.id, ARGS.fence, ARGS.replica)
 if not job then
   return reply(false)

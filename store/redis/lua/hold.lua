@@ -4,7 +4,7 @@
 -- Returns: parts of the record as it is now; false when the job is unknown; or {"refused", "state", parts}, also
 --       for a group and its children
 -- Atomicity: one step. Run again it changes nothing.
--- needs: base moves lanes records slots executions remains
+-- needs: base moves lanes records bars slots executions remains
 local job = remains(ARGS.id)
 if not job then
   return reply(false)

@@ -6,7 +6,7 @@
 --       [5] outcome: queued too long   [6] outcome: upstream removed   [7] outcome: cancelled; all opaque
 -- Returns: failed, cancelled
 -- Atomicity: one step for the portion. O(lanes) beside it.
--- needs: base room moves lanes records slots executions groups
+-- needs: base room moves lanes records bars slots executions groups
 local failed, cancelled = 0, 0
 for _, up in ipairs(ARGS.served) do
   call('ZADD', P .. 'served', 'GT', NOW + ARGS.lives, up)

@@ -3,7 +3,7 @@
 -- ARGV: [4] {limits: {tenant or "*": "stride|max_processing|max_queued"}}
 -- Returns: 1
 -- Atomicity: one step; O(tenants).
--- needs: base room moves lanes records slots executions
+-- needs: base room moves lanes records bars slots executions
 call('DEL', P .. 'tenants')
 for tenant, text in pairs(ARGS.limits) do
   call('HSET', P .. 'tenants', tenant, text)

@@ -3,7 +3,7 @@
 -- ARGV: [4] {up, ceiling, idle: ms}   [5] capacities (see claim)
 -- Returns: 1 or 0
 -- Atomicity: one step: no chance falls between the look and the wait.
--- needs: base room moves lanes records slots executions groups schedule
+-- needs: base room moves lanes records bars slots executions groups schedule
 promote(200)
 local pool = open_pool(ARGS.up, ARGV[5])
 wait_for_chance(ARGS.up, ARGV[5], ARGS.idle)

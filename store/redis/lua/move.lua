@@ -3,7 +3,7 @@
 -- ARGV: [4] {id, fence, replica, up, tried: shorts}   [5] capacities (see claim)
 -- Returns: the URL of the new endpoint; "" when none is free; false when the claim is lost (both: nothing was changed)
 -- Atomicity: one step: the old slot is freed and the new one taken together.
--- needs: base room moves lanes records slots executions
+-- needs: base room moves lanes records bars slots
 local job = held(ARGS.id, ARGS.fence, ARGS.replica)
 if not job then
   return reply(false)

@@ -3,7 +3,7 @@
 -- ARGV: [4] {up, short: where it is, cls, tenant, name, tried: shorts, visibility: ms}   [5] capacities (see claim)
 -- Returns: the URL of the new endpoint; "" when none is free; false when the lease is not there (both: nothing was changed)
 -- Atomicity: one step: the old slot is freed and the new one taken together.
--- needs: base room moves lanes records slots
+-- needs: base room lanes bars slots
 local pool = open_pool(ARGS.up, ARGV[5])
 if not call('ZSCORE', P .. 'slots:' .. ARGS.up .. ':' .. ARGS.short, ARGS.name) then
   return reply(false)

@@ -5,7 +5,7 @@
 --       [5] outcome of a job that is stuck, opaque   [6] outcome of one whose replicas died too often, opaque
 -- Returns: requeued, failed
 -- Atomicity: one step for the whole portion.
--- needs: base room moves lanes records slots executions groups
+-- needs: base room moves lanes records bars slots executions groups
 local requeued, failed = 0, 0
 local touched = {}
 for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'claimed', '-inf', NOW, 'LIMIT', 0, ARGS.portion)) do

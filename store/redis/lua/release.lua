@@ -4,7 +4,7 @@
 --   answered, or nil}
 -- Returns: 1
 -- Atomicity: one step. Releasing a name twice frees one slot once.
--- needs: base room moves lanes records slots executions
+-- needs: base room lanes bars slots
 for _, short in ipairs(ARGS.shorts) do
   free(ARGS.up, short, ARGS.tenant, ARGS.name)
 end
@@ -16,5 +16,7 @@ if call('ZSCORE', P .. 'alive:' .. ARGS.up, ARGS.name) then
 end
 local touched = {[ARGS.up] = true}
 unpark(ARGS.tenant, touched)
-arrange_all(touched)
+for up in pairs(touched) do
+  arrange(up)
+end
 return reply(1)

@@ -5,7 +5,7 @@
 -- Returns: ids of claims lost, names of leases lost
 -- Atomicity: one step. A complete renewal lists all the replica holds: a claim that two complete ones in a row do not
 --       list is one that it never learned of, and is handed back uncounted.
--- needs: base room moves lanes records slots executions groups
+-- needs: base room moves lanes records bars slots executions groups
 local lost, gone = {}, {}
 local listed = {}
 local expiry = NOW + ARGS.visibility

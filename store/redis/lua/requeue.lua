@@ -4,7 +4,7 @@
 --           bar: the endpoint asked to be left alone: ms, 0 when it did not say how long; or nil}
 -- Returns: parts of the record; false when the claim is lost (nothing was changed)
 -- Atomicity: one step: the attempt is closed, the slot freed, the job queued or scheduled.
--- needs: base room moves lanes records slots executions groups
+-- needs: base room moves lanes records bars slots executions groups
 local job = held(ARGS.id, ARGS.fence, ARGS.replica)
 if not job then
   return reply(false)

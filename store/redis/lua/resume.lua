@@ -3,7 +3,7 @@
 -- ARGV: [4] {id}
 -- Returns: parts of the record as it is now; false when the job is unknown; or {"refused", "state", parts}
 -- Atomicity: one step.
--- needs: base moves lanes records slots executions remains
+-- needs: base moves lanes records bars slots remains
 local job = remains(ARGS.id)
 if not job then
   return reply(false)

@@ -8,7 +8,7 @@
 --       (parts of the old one), payload_gone
 -- Atomicity: one step: the old record is superseded, the new one queued, the payload shared. Run again with the same
 --       id it answers with what it made.
--- needs: base moves lanes records slots executions blobs remains admission births
+-- needs: base moves lanes records bars slots executions blobs remains admission births
 local old = remains(ARGS.old)
 if not old then
   return reply(false)

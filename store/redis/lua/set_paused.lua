@@ -3,7 +3,7 @@
 -- ARGV: [4] {up, paused}
 -- Returns: 1
 -- Atomicity: one step. Nothing is granted while paused; calls in flight end.
--- needs: base moves lanes records slots
+-- needs: base lanes bars slots
 if ARGS.paused then
   call('SADD', P .. 'paused', ARGS.up)
 else

@@ -3,7 +3,7 @@
 -- ARGV: [4] {up}
 -- Returns: a list of [URL, leases], interactive waiters, batch waiters, paused 0 | 1, URLs of the barred endpoints
 -- Atomicity: reads only (dead leases of calls are purged). O(endpoints + waiting calls).
--- needs: base moves lanes records slots
+-- needs: base lanes bars slots
 local caps = call('HGET', P .. 'caps', ARGS.up)
 local used, waiting, barred = {}, {i = 0, b = 0}, {}
 if caps then

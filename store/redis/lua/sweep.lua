@@ -6,7 +6,7 @@
 --       is to be unlinked
 -- Atomicity: one step for the whole portion. Of a large group nothing is shown from its first portion on; the next sweeps
 --       go on with it.
--- needs: base room moves lanes records slots executions groups blobs removal staged eviction
+-- needs: base room moves lanes records bars slots executions groups blobs removal staged eviction
 local blobs, files = {}, {}
 local budget, evicted = ARGS.portion, 0
 

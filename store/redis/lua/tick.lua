@@ -5,7 +5,7 @@
 -- Returns: 1 when the replica was known to live, 0 when not (what happened meanwhile was not told to it);
 --       when to tick again for a delayed job, a bar or a token (ms, maybe past) or false; the store's change number
 -- Atomicity: one step.
--- needs: base room moves lanes records slots executions groups schedule
+-- needs: base room moves lanes records bars slots executions groups schedule
 local replicas = P .. 'replicas'
 local known = call('ZSCORE', replicas, REPLICA) and 1 or 0
 call('ZREMRANGEBYSCORE', replicas, '-inf', NOW)

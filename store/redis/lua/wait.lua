@@ -3,7 +3,7 @@
 -- ARGV: [4] {waiting: [[name, up]], ups: [up], patience: ms}   [5..] capacities of each of these upstreams (see claim)
 -- Returns: names of those whose place in line is gone: offered, or expired
 -- Atomicity: one step. Whatever slots are free go to whoever is next.
--- needs: base room moves lanes records slots
+-- needs: base room lanes bars slots
 local gone = {}
 for _, waiter in ipairs(ARGS.waiting) do
   local name, up = unpack(waiter)

@@ -65,26 +65,6 @@ local function drop_void(name, touched)
   end
 end
 
--- The endpoint of an attempt asked to be left alone: given ms, or 5 s doubled with each in a row, at most 60 s.
-local function bar(up, short, for_ms)
-  local field = up .. ':' .. short
-  local before, row = string.match(call('HGET', P .. 'bars', field) or '0|0', '^(%d+)|(%d+)$')
-  -- Calls that were in flight together are one bar: only one after its end is the next in a row.
-  row = tonumber(row) + (tonumber(before) <= NOW and 1 or 0)
-  local till = max(NOW + (for_ms or min(60000, 5000 * 2 ^ (row - 1))), tonumber(before))
-  call('HSET', P .. 'bars', field, string.format('%.0f|%d', till, row))
-  alarm(up, till)
-end
-
--- An endpoint has answered: it may be called like any other, unless it asked to be left alone meanwhile.
-local function lift(up, short)
-  local field = up .. ':' .. short
-  local found = call('HGET', P .. 'bars', field)
-  if found and tonumber(string.match(found, '^%d+')) <= NOW then
-    call('HDEL', P .. 'bars', field)
-  end
-end
-
 -- Whatever was freed at these upstreams, or released by a group, goes to whoever is next.
 local function arrange_all(touched)
   for up in pairs(RELEASED) do

@@ -10,25 +10,6 @@ local CALLS_IN_A_ROW = 4
 local OFFER_MS = 2000
 local LOOKED_AT = 50 -- dead waiters that one step skips
 
--- Somebody is to look at an upstream again at this instant: a bar has ended, a token has come.
-local function alarm(up, at)
-  local earliest = call('ZRANGE', P .. 'alarms', 0, 0, 'WITHSCORES')[2]
-  call('ZADD', P .. 'alarms', 'LT', at, up)
-  if not earliest or at < tonumber(earliest) then
-    effect('d', at)
-  end
-end
-
--- How many slots a barred endpoint offers of those it has: none, then one call alone.
-local function offered(up, short, slots)
-  local bar = call('HGET', P .. 'bars', up .. ':' .. short)
-  if not bar then
-    return slots
-  end
-  local left = tonumber(string.match(bar, '^%d+')) - NOW
-  return left > 0 and 0 or min(slots, 1)
-end
-
 -- Whole tokens of an upstream's rate that have come by now.
 local function count_tokens(pool)
   local bucket = call('HMGET', P .. 'buckets', pool.name .. ':n', pool.name .. ':at')
