@@ -54,6 +54,7 @@ def store_policy(config: Config) -> StorePolicy:
         max_uploads=jobs.max_uploads,
         min_free_bytes=config.local.min_free_bytes,
         visibility_timeout_ms=_ms(jobs.visibility_timeout_s),
+        share_on_loss=config.slots.on_store_loss == "share",
         processing_timeout_ms=_ms(jobs.processing_timeout_s),
         max_crashes=jobs.max_crashes,
         queue_timeout_ms=_ms(jobs.queue_timeout_s) if jobs.queue_timeout_s is not None else None,

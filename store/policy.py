@@ -64,6 +64,8 @@ class StorePolicy(Struct, frozen=True, kw_only=True):
     min_free_bytes: int = 256 * 2**20
     """Free disk below which submits are refused."""
     visibility_timeout_ms: int = 60_000
+    share_on_loss: bool = False
+    """While a shared store is away synchronous calls get slots all the same: each replica has its share of them."""
     processing_timeout_ms: int = 900_000
     max_crashes: int = 3
     queue_timeout_ms: int | None = None

@@ -92,6 +92,10 @@ class Slots:
         self._arrange(pool)
         return Lease(lease.upstream, endpoint, lease.name)
 
+    def fit(self, upstream: UpstreamSlots) -> None:
+        """These capacities hold now, though nobody asks: whoever waits may have a slot."""
+        self._arrange(self._pool(upstream))
+
     def answered(self, lease: Lease) -> None:
         """An endpoint has answered a call (see `store.api.SlotPools.answered`)."""
         self.gates.lift(lease.upstream, lease.endpoint)

@@ -232,8 +232,8 @@ def advice(config: Config) -> Iterator[str]:
             "server.trusted_tenant_header: true: a request without a key is believed its X-Tenant-Id, "
             "so something in front must set or remove that header"
         )
-    known = {upstream.name for upstream in config.upstreams}
-    models = {model for upstream in config.upstreams for model in upstream.models} | {"*"}
+    if config.slots.on_store_loss == "share" and config.coordination == "local":
+        yield "slots.on_store_loss: share: with coordination: local there is no store that could be lost"
     for n, upstream in enumerate(config.upstreams):
         path = item_path("upstreams", n)
         if upstream.external and not config.allow_external_upstreams:
@@ -243,6 +243,12 @@ def advice(config: Config) -> Iterator[str]:
             )
         if upstream.timeout_s is not None and upstream.timeout_s > config.jobs.processing_timeout_s:
             yield f"{path}.timeout_s: longer than jobs.processing_timeout_s, which ends the attempt first"
+    yield from _tenant_advice(config)
+
+
+def _tenant_advice(config: Config) -> Iterator[str]:
+    known = {upstream.name for upstream in config.upstreams}
+    models = {model for upstream in config.upstreams for model in upstream.models} | {"*"}
     for tenant in config.tenants:
         limits = config.limits_of(tenant)
         path = key_path("tenants", tenant)

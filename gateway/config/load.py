@@ -10,7 +10,6 @@ from gateway.config.checks import CHECKS, Draft, advice
 from gateway.config.decode import UNSOUND, Decoder
 from gateway.config.document import read_document
 from gateway.config.faults import ConfigError, Fault
-from gateway.config.release import without_effect
 from gateway.config.schema import Audit, Auth, Config, FileSink, Jobs, Server, Sink
 from gateway.config.secrets import Secrets, read_secrets
 
@@ -83,9 +82,7 @@ def parse_config(text: str, folder: Path, environ: Mapping[str, str]) -> Loaded:
         raise ConfigError(faults)
     config = _anchored(Config(**fields), folder)
     secrets, missing = read_secrets(config, environ)
-    return Loaded(
-        config=config, secrets=secrets, missing=missing, advice=(*advice(config), *without_effect(config))
-    )
+    return Loaded(config=config, secrets=secrets, missing=missing, advice=tuple(advice(config)))
 
 
 def _draft(fields: Mapping[str, Any], written: Mapping[str, object]) -> Draft:

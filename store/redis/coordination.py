@@ -10,16 +10,17 @@ What runs
     a tick (this replica lives; due jobs move on), a due timer, renewals of places in line, a look at a store that is away
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from uuid import uuid4
 
 import trio
 
+from store.api import SlotPools
 from store.batching import UNOBSERVED, Observer
 from store.due import DueTimer
 from store.errors import StoreUnavailable
@@ -38,6 +39,7 @@ from store.redis.keys import tagged
 from store.redis.line import Line, open_link
 from store.redis.listener import Listener, open_listener
 from store.redis.payloads import RedisPayloads
+from store.redis.sharing import SharingSlots
 from store.redis.slots import RedisSlots
 from store.redis.steps import Step, Steps
 
@@ -74,7 +76,15 @@ class RedisStore:
         tools.effects.tell_followers = self.jobs.tell_followers
         tools.effects.settle_groups = self.jobs.settle_groups
         self.payloads = tools.payloads
-        self.slots = tools.slots
+        self.pools = tools.slots
+        """In the store. Callers have `slots`, which may give some without it."""
+        self._tenants = tools.policy.tenants
+        self.sharing = (
+            SharingSlots(self.pools, tools.replica, self.available, lambda: self._tenants, self.now)
+            if tools.policy.share_on_loss
+            else None
+        )
+        self.slots: SlotPools = self.sharing or self.pools
         self.events = events
         self.listener: Listener
         """Set once the replica listens."""
@@ -83,7 +93,6 @@ class RedisStore:
         self._clock = clock
         self._tools = tools
         self._due = due
-        self._tenants = tools.policy.tenants
         self._connected_at = trio.current_time()
         self._steps_seen = clock.steps
         self._gap = True
@@ -120,6 +129,8 @@ class RedisStore:
     def reconnected(self, observer: Observer, changed: bool) -> None:  # noqa: FBT001  as the line tells it
         """A connection was made after a break; `changed`: the server is another run, and may have lost a moment."""
         self._connected_at = trio.current_time()
+        if self.sharing is not None:
+            self.sharing.back()
         if changed:
             self._went_back = True
             observer.rolled_back()
@@ -163,24 +174,26 @@ class RedisStore:
                 "epoch": uuid4().hex,
             },
         )
-        steps = self._tools.steps
-        known, _, change = await steps.take(
-            step, lambda said: (bool(said[0]), said[1], int(said[2])), lambda got: self._due.promoted(got[1])
-        )
-        if known and not self._gap:
+        ticked = await self._tools.steps.take(step, _Ticked.read, self._ticked)
+        if ticked.known and not self._gap:
             return
         went_back, self._gap, self._went_back = self._went_back, False, False
         try:
-            await self._catch_up(change, went_back=went_back)
+            await self._catch_up(ticked.change, went_back=went_back)
         except StoreUnavailable:
             self._gap, self._went_back = True, went_back or self._went_back
             raise
+
+    def _ticked(self, ticked: "_Ticked") -> None:
+        self._due.promoted(ticked.due)
+        if self.sharing is not None:
+            self.sharing.seen(ticked.replicas, ticked.paused)
 
     async def _catch_up(self, change: int, *, went_back: bool) -> None:
         """Look at all that others may have changed unheard."""
         await self._tools.steps.take(_limits(self._tenants), len)
         self._tools.chances.forget()
-        self.slots.ask_again()
+        self.pools.ask_again()
         watched = self.events.watched()
         for job, job_id in zip(await self.jobs.get_many(watched), watched, strict=True):
             if job is None:
@@ -232,6 +245,27 @@ def _limits(tenants: Tenants) -> Step:
 
     named = {tenant: text(limits) for tenant, limits in tenants.named.items()}
     return Step("limits", {"limits": {**named, "*": text(tenants.default)}}, bounded=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ticked:
+    """What the store says at a tick."""
+
+    known: bool
+    """This replica lived in its eyes."""
+    due: int | None
+    """When to tick again for what comes due, ms; maybe past."""
+    change: int
+    replicas: int
+    """That live."""
+    paused: frozenset[str]
+    """Upstreams at which nothing is granted."""
+
+    @classmethod
+    def read(cls, said: Sequence[Any]) -> "_Ticked":
+        """As the script answers."""
+        known, due, change, replicas, paused = said
+        return cls(bool(known), due, int(change), replicas, frozenset(name.decode() for name in paused))
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,10 +360,11 @@ async def _serving(
             bulk.keep_probing,
             store.keep_ticking,
             store.promote_when_due,
-            store.slots.keep_waiting,
-            store.slots.keep_releasing,
+            store.pools.keep_waiting,
+            store.pools.keep_releasing,
             store.payloads.unlink_obsolete,
             store.sweep_orphans,
+            *([store.sharing.keep_settling] if store.sharing is not None else []),
         ):
             nursery.start_soon(service)
         try:

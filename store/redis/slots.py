@@ -15,9 +15,9 @@ A lease is believed to be held until shortly before others may have its slot (`s
 before the step that extended it was sent. Then its block is cancelled, whatever the store says, or does not say.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -28,7 +28,7 @@ from store.errors import LeaseLost, LineFull, StoreUnavailable
 from store.job import PriorityClass
 from store.policy import StorePolicy, UpstreamSlots, trusted_s
 from store.redis import keys
-from store.redis.records import CLASS_LETTERS
+from store.redis.calls import Call
 from store.redis.steps import Step, Steps
 from store.values import Lease, SlotCounts
 
@@ -39,38 +39,6 @@ OWED_S: Final = 0.5
 """Between two tries to give back what could not be given back."""
 FULL: Final = 0
 """What `acquire` answers instead of an endpoint when the line is full."""
-
-
-@dataclass(slots=True, eq=False)
-class _Call:
-    """One synchronous call, from its place in line to its end."""
-
-    name: str
-    upstream: UpstreamSlots
-    cls: PriorityClass
-    tenant: str
-    endpoint: str | None = None
-    """Where its slot is, once it has or was offered one."""
-    told: trio.Event = field(default_factory=trio.Event)
-    """Set when there is news: an offer, or its place in line is gone."""
-    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
-    """The caller's block; cancelled when the lease is lost."""
-    lost: bool = False
-    asked: bool = False
-    """The store may know of it."""
-    refused: bool = False
-    """It has nothing to give back."""
-    answered: bool = False
-    """Its endpoint has answered: a bar that is over is lifted with the release."""
-
-    def said(self) -> dict[str, object]:
-        """As scripts are told of it."""
-        return {
-            "up": self.upstream.name,
-            "cls": CLASS_LETTERS[self.cls],
-            "tenant": self.tenant,
-            "name": self.name,
-        }
 
 
 class RedisSlots:
@@ -85,13 +53,14 @@ class RedisSlots:
     def __init__(self, policy: StorePolicy, replica: str, release_failed: Callable[[], None]) -> None:
         self._visibility_ms = policy.visibility_timeout_ms
         self._trusted_s = trusted_s(policy.visibility_timeout_ms / 1000)
+        self._moves_on = policy.share_on_loss
         self._replica = replica
         self._release_failed = release_failed
         self._numbers = count(1)
-        self._waiting: dict[str, _Call] = {}
-        self._held: dict[str, _Call] = {}
+        self._waiting: dict[str, Call] = {}
+        self._held: dict[str, Call] = {}
         self._somebody_waits = trio.Event()
-        self._owed: dict[str, tuple[_Call, float]] = {}
+        self._owed: dict[str, tuple[Call, float]] = {}
         """Calls that have ended and could not give back what they had, by name; each with the Trio time at which its
         lease has certainly ended."""
         self._somebody_owes = trio.Event()
@@ -106,7 +75,7 @@ class RedisSlots:
         self, upstream: UpstreamSlots, cls: PriorityClass, tenant: str, *, max_waiters: int | None = None
     ) -> AsyncIterator[Lease]:
         """See `store.api.SlotPools.lease`."""
-        call = _Call(f"{self._replica}:{next(self._numbers)}", upstream, cls, tenant)
+        call = Call(self._new_name(), upstream, cls, tenant)
         try:
             endpoint = await self._wait(call, max_waiters)
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -119,6 +88,73 @@ class RedisSlots:
                 self._release(call)
         if call.lost:
             raise LeaseLost(call.name)
+
+    @asynccontextmanager
+    async def apart(
+        self, upstream: UpstreamSlots, cls: PriorityClass, tenant: str, endpoint: str
+    ) -> AsyncIterator[Lease]:
+        """Hold a slot inside the block that was given without the store, which is away; it is told of it by `adopt`.
+
+        Raises:
+            LeaseLost: as of `lease`, once the store knows of it.
+        """
+        call = Call(self._new_name(), upstream, cls, tenant, endpoint, apart=True, known=False)
+        self._held[call.name] = call
+        try:
+            with call.scope:
+                yield Lease(upstream.name, endpoint, call.name)
+            call.lost |= call.scope.cancelled_caught
+        finally:
+            self._held.pop(call.name, None)
+            if call.asked:
+                self._release(call)
+        if call.lost:
+            raise LeaseLost(call.name)
+
+    def adopt(self) -> None:
+        """The store is back: have it told of the slots that were given without it, whether it has room for them or not."""
+        calls = [call for call in self._held.values() if not call.known]
+        if not calls:
+            return
+        until = self._trusted_until()
+
+        def adopted(_: int) -> None:
+            for call in calls:
+                call.known = True
+                call.scope.deadline = until
+
+        pools = _capacities(calls)
+        asked = {
+            "calls": [call.listed() for call in calls],
+            "ups": list(pools),
+            "visibility": self._visibility_ms,
+        }
+        step = Step("adopt", asked, tuple(pools.values()), bounded=False)
+        try:
+            self.steps.post(step, len, adopted)
+        except StoreUnavailable:
+            return  # it is away again, and told when it is back
+        for call in calls:
+            call.asked = True
+
+    def moved_apart(self, lease: Lease, endpoint: str) -> Lease:
+        """A call that the store does not know of has its slot at another endpoint."""
+        self._held[lease.name].endpoint = endpoint
+        return Lease(lease.upstream, endpoint, lease.name)
+
+    def is_known(self, lease: Lease) -> bool:
+        """Whether the store knows of it, as far as this replica can say."""
+        call = self._held.get(lease.name)
+        return call is None or call.known
+
+    def given_at(self, upstream: str) -> Counter[str]:
+        """How many slots of each endpoint (its URL) the store has given to calls of this replica."""
+        calls = self._held.values()
+        return Counter(
+            call.endpoint
+            for call in calls
+            if call.endpoint and call.upstream.name == upstream and not call.apart
+        )
 
     async def move(self, lease: Lease, upstream: UpstreamSlots, tried: Collection[str]) -> Lease | None:
         """See `store.api.SlotPools.move`."""
@@ -166,7 +202,7 @@ class RedisSlots:
 
     # ------------------------------------------------------------------------------------- a call's way
 
-    async def _wait(self, call: _Call, max_waiters: int | None) -> str:
+    async def _wait(self, call: Call, max_waiters: int | None) -> str:
         """Stand in line until there is a slot; its endpoint."""
         self._waiting[call.name] = call
         self._somebody_waits.set()
@@ -185,7 +221,7 @@ class RedisSlots:
         finally:
             del self._waiting[call.name]
 
-    async def _wait_offer(self, call: _Call) -> str | None:
+    async def _wait_offer(self, call: Call) -> str | None:
         """Wait in line; None when the place is gone, the offer has expired, or is of no endpoint of ours."""
         await call.told.wait()
         if (endpoint := call.endpoint) is None:
@@ -199,7 +235,7 @@ class RedisSlots:
         call.endpoint = None
         return None
 
-    async def _acquire(self, call: _Call, max_waiters: int | None) -> str | None:
+    async def _acquire(self, call: Call, max_waiters: int | None) -> str | None:
         asked = {"visibility": self._visibility_ms, "patience": PATIENCE_MS, "most": max_waiters}
         step = Step("acquire", call.said() | asked, (keys.capacities(call.upstream),))
 
@@ -217,11 +253,11 @@ class RedisSlots:
             raise LineFull(call.upstream.name, max_waiters)
         return got
 
-    async def _accept(self, call: _Call, endpoint: str) -> bool:
+    async def _accept(self, call: Call, endpoint: str) -> bool:
         asked = {"visibility": self._visibility_ms, "short": keys.short(endpoint)}
         return await self.steps.take(Step("accept", call.said() | asked), lambda said: bool(said[0]))
 
-    def _release(self, call: _Call, until: float | None = None) -> bool:
+    def _release(self, call: Call, until: float | None = None) -> bool:
         """Give back slot and place in line; False when the store is away. What fails is owed.
 
         Args:
@@ -243,7 +279,7 @@ class RedisSlots:
             return False
         return True
 
-    def _owes(self, call: _Call, until: float) -> None:
+    def _owes(self, call: Call, until: float) -> None:
         self._owed[call.name] = call, until
         self._somebody_owes.set()
 
@@ -275,16 +311,13 @@ class RedisSlots:
 
     def held(self) -> list[list[str]]:
         """The leases of this replica, as a renewal lists them."""
-        return [
-            [
-                call.name,
-                call.upstream.name,
-                keys.short(call.endpoint or ""),
-                CLASS_LETTERS[call.cls],
-                call.tenant,
-            ]
-            for call in self._held.values()
-        ]
+        return [call.listed() for call in self._known()]
+
+    def _known(self) -> list[Call]:
+        return [call for call in self._held.values() if call.known]
+
+    def _new_name(self) -> str:
+        return f"{self._replica}:{next(self._numbers)}"
 
     def _trusted_until(self) -> float:
         """How long a lease holds that is extended by what is sent now."""
@@ -292,7 +325,7 @@ class RedisSlots:
 
     def renewing(self) -> Callable[[], None]:
         """A renewal of all leases of this replica is about to be sent; gives what notes that it was carried out."""
-        renewed, until = list(self._held.values()), self._trusted_until()
+        renewed, until = self._known(), self._trusted_until()
 
         def note() -> None:
             for call in renewed:
@@ -321,12 +354,14 @@ class RedisSlots:
                     self._wait_step(), lambda said: [each.decode() for each in said[0]]
                 )
             except StoreUnavailable:
+                if self._moves_on:
+                    self.ask_again()  # and be told that the store is away: this replica may have a slot for them
                 continue  # who waits is told when it asks; the next renewal comes soon
             self.ask_again(gone)
 
     def _wait_step(self) -> Step:
         waiting = [[call.name, call.upstream.name] for call in self._waiting.values()]
-        pools = {call.upstream.name: keys.capacities(call.upstream) for call in self._waiting.values()}
+        pools = _capacities(self._waiting.values())
         asked = {"waiting": waiting, "ups": list(pools), "patience": PATIENCE_MS}
         return Step("wait", asked, tuple(pools.values()))
 
@@ -335,3 +370,8 @@ class RedisSlots:
         for name in list(self._waiting) if names is None else names:
             if call := self._waiting.get(name):
                 call.told.set()
+
+
+def _capacities(calls: Iterable[Call]) -> dict[str, bytes]:
+    """Of the upstreams of these calls, by name."""
+    return {call.upstream.name: keys.capacities(call.upstream) for call in calls}

@@ -3,7 +3,8 @@
 -- KEYS: [1] meta
 -- ARGV: [4] {lives: ms, idle: upstreams whose dispatcher waits, idle_ms, whole, portion, schema: of the keys, epoch: a new one}
 -- Returns: 1 when the replica was known to live, 0 when not (what happened meanwhile was not told to it);
---       when to tick again for a delayed job, a bar or a token (ms, maybe past) or false; the store's change number
+--       when to tick again for a delayed job, a bar or a token (ms, maybe past) or false; the store's change number;
+--       how many replicas live; names of the upstreams that are paused
 -- Atomicity: one step.
 -- needs: base room moves lanes records bars slots executions groups schedule
 local replicas = P .. 'replicas'
@@ -48,4 +49,5 @@ for _, key in ipairs({'delayed', 'alarms'}) do
     due = at
   end
 end
-return reply(known, due or false, tonumber(call('HGET', KEYS[1], 'change') or 0))
+local change = tonumber(call('HGET', KEYS[1], 'change') or 0)
+return reply(known, due or false, change, call('ZCARD', replicas), call('SMEMBERS', P .. 'paused'))

@@ -5,7 +5,7 @@ from shared_world import OFFER_S, leases, pass_time, world_opener
 
 from store.job import PriorityClass
 from store.policy import EndpointSlots, UpstreamSlots
-from store.redis.slots import _Call
+from store.redis.calls import Call
 from store.testing.making import calling, claim_nothing, claim_one, complete, pool, submit
 
 
@@ -97,7 +97,7 @@ async def test_released_twice_frees_once(world, mock_clock) -> None:
         second = await theirs.call(pool())
         assert second.lease is not None
         assert first.lease is not None
-        one.store.slots._release(_Call(first.lease.name, pool(), PriorityClass.BATCH, "acme"))
+        one.store.slots._release(Call(first.lease.name, pool(), PriorityClass.BATCH, "acme"))
         await one.advance(0)
         assert leases(harness) == {second.lease.name}
         await submit(one.store)

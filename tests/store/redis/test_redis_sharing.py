@@ -1,0 +1,270 @@
+"""Synchronous calls while the store is away: each replica gives its share of the slots, and never more (GW-5, GW-6)."""
+
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+import trio
+from link_world import until
+from real_world import DEADLINE_S, answered, replica
+from redis_server import redis_server
+
+from store.errors import LineFull, StoreUnavailable
+from store.job import PriorityClass
+from store.policy import EndpointSlots, StorePolicy, UpstreamSlots
+from store.testing.making import pool
+
+SHARING = StorePolicy(share_on_loss=True)
+
+
+@pytest.fixture
+def server():
+    with redis_server(appendonly="yes", appendfsync="always") as server:
+        yield server
+
+
+@asynccontextmanager
+async def two_replicas(server, policy=SHARING):
+    """Two replicas that have seen each other."""
+    async with replica(server.url, "one", policy) as one, replica(server.url, "two", policy) as two:
+        await one.tick()
+        yield one, two
+
+
+async def lost(server, *stores) -> None:
+    """The store is away, and they know it."""
+    await trio.to_thread.run_sync(server.kill)
+    for store in stores:
+        with pytest.raises(StoreUnavailable):
+            await store.pools.counts("ocr")
+        await until(lambda store=store: not store.available())
+
+
+async def back(server, *stores) -> None:
+    """The store is back, with all that it knew, and they know it."""
+    await trio.to_thread.run_sync(server.start)
+    for store in stores:
+        await answered(lambda store=store: store.pools.counts("ocr"))
+
+
+async def in_use(store, upstream="ocr") -> int:
+    return sum((await store.slots.counts(upstream)).in_use.values())
+
+
+class Calls:
+    """Calls at one store, begun and ended by the test."""
+
+    def __init__(self, store, nursery):
+        self.store = store
+        self._nursery = nursery
+        self._ends = []
+
+    @property
+    def running(self) -> int:
+        return len(self._ends)
+
+    async def begin(self, upstream, *, max_waiters=0) -> None:
+        """Begin one, which must have a slot at once."""
+        await self._nursery.start(self._run, upstream, max_waiters)
+
+    def wait(self, upstream) -> None:
+        """Begin one that may stand in line."""
+        self._nursery.start_soon(self._run, upstream, None)
+
+    async def _run(self, upstream, max_waiters, task_status=trio.TASK_STATUS_IGNORED) -> None:
+        over = trio.Event()
+        async with self.store.slots.lease(
+            upstream, PriorityClass.INTERACTIVE, "acme", max_waiters=max_waiters
+        ):
+            self._ends.append(over)
+            task_status.started()
+            await over.wait()
+
+    def end_one(self) -> None:
+        self._ends.pop().set()
+
+
+@asynccontextmanager
+async def calls_at(*stores):
+    """Calls of each, ended with the block."""
+    async with trio.open_nursery() as nursery:
+        made = [Calls(store, nursery) for store in stores]
+        with trio.fail_after(DEADLINE_S):
+            yield made
+        nursery.cancel_scope.cancel()
+
+
+async def test_each_replica_gives_its_share(server) -> None:
+    """Without the store two replicas give two of four slots each; the store takes over what was given (GW-5, GW-6)."""
+    async with two_replicas(server) as stores, calls_at(*stores) as all_calls:
+        await lost(server, *stores)
+        for calls in all_calls:
+            for _ in range(2):
+                await calls.begin(pool(4))
+            with pytest.raises(LineFull):
+                await calls.store.slots.lease(
+                    pool(4), PriorityClass.INTERACTIVE, "acme", max_waiters=0
+                ).__aenter__()
+            assert await in_use(calls.store) == 2
+        await back(server, *stores)
+        for store in stores:
+            await until_true(lambda store=store: in_use(store), 4)
+            with pytest.raises(LineFull):
+                await store.slots.lease(
+                    pool(4), PriorityClass.INTERACTIVE, "acme", max_waiters=0
+                ).__aenter__()
+        all_calls[0].end_one()
+        all_calls[1].wait(pool(4))
+        await until(lambda: all_calls[1].running == 3)
+        assert await in_use(stores[0]) == 4
+
+
+async def until_true(ask, expected) -> None:
+    """Ask until this is the answer."""
+    with trio.fail_after(DEADLINE_S):
+        while await answered(ask) != expected:  # noqa: ASYNC110  the store tells nobody
+            await trio.sleep(0.02)
+
+
+async def test_back_store_decides_when_all_have_told_it(server) -> None:
+    """A replica that finds the store first takes nothing there that another has given meanwhile and yet to tell (GW-5)."""
+    async with two_replicas(server) as stores, calls_at(*stores) as (ours, theirs):
+        await lost(server, *stores)
+        for calls in (ours, theirs):
+            await calls.begin(pool(2))
+        told, stores[1].pools.adopt = stores[1].pools.adopt, lambda: None
+        await back(server, *stores)
+        ours.wait(pool(2))
+        await until_true(lambda: in_use(stores[0]), 1)
+        assert ours.running == 1
+        stores[1].pools.adopt = told
+        told()
+        await until_true(lambda: in_use(stores[0]), 2)
+        await until_true(lambda: store_waiters(stores[0]), 1)
+        assert ours.running == 1
+
+
+async def store_waiters(store) -> int:
+    return sum((await store.pools.counts("ocr")).waiting.values())
+
+
+async def test_slots_of_given_calls_come_back(server) -> None:
+    """Calls that began without the store leave no slot taken, whether they end before it is back or after (GW-6)."""
+    async with two_replicas(server) as stores:
+        async with calls_at(stores[0]) as (calls,):
+            await lost(server, *stores)
+            await calls.begin(pool(4))
+            await calls.begin(pool(4))
+            calls.end_one()
+            await until_true(lambda: in_use(stores[0]), 1)
+            await back(server, *stores)
+            await until_true(lambda: in_use(stores[1]), 1)
+        await until_true(lambda: in_use(stores[1]), 0)
+
+
+async def test_calls_from_before_count_in_the_share(server) -> None:
+    """What a call holds since before the loss is part of its replica's share, and free for the next when it ends (GW-5)."""
+    async with two_replicas(server) as stores, calls_at(stores[0]) as (calls,):
+        await calls.begin(pool(2))
+        await lost(server, *stores)
+        calls.wait(pool(2))
+        await trio.testing.wait_all_tasks_blocked()
+        assert calls.running == 1
+        calls.end_one()
+        await until(lambda: calls.running == 1)
+
+
+async def test_caller_in_the_stores_line_gets_a_share(server) -> None:
+    """Who stood in line when the store was lost waits in its own replica's line from then on (GW-6)."""
+    async with two_replicas(server) as stores, calls_at(*stores) as (ours, theirs):
+        await theirs.begin(pool(2))
+        await theirs.begin(pool(2))
+        ours.wait(pool(2))
+        await until_true(lambda: waiting(stores[0]), 1)
+        assert ours.running == 0
+        await lost(server, *stores)
+        await until(lambda: ours.running == 1)
+
+
+async def waiting(store) -> int:
+    return sum((await store.slots.counts("ocr")).waiting.values())
+
+
+async def test_caller_in_its_own_line_asks_the_store_again(server) -> None:
+    """Who waits for a share stands in the store's line once that is back, and gets what is free there (GW-6)."""
+    async with two_replicas(server) as stores, calls_at(stores[0]) as (calls,):
+        await lost(server, *stores)
+        await calls.begin(pool(2))
+        calls.wait(pool(2))
+        await until_true(lambda: waiting(stores[0]), 1)
+        await back(server, *stores)
+        await until(lambda: calls.running == 2)
+        await until_true(lambda: in_use(stores[1]), 2)
+
+
+async def test_cancelled_caller_leaves_the_share_as_it_was(server) -> None:
+    """Whoever is cancelled in line for a share, or in its slot, holds nothing (GW-6)."""
+    async with two_replicas(server) as stores:
+        await lost(server, *stores)
+        async with calls_at(stores[0]) as (calls,):
+            await calls.begin(pool(2))
+            with trio.move_on_after(0.05):
+                async with stores[0].slots.lease(pool(2), PriorityClass.INTERACTIVE, "acme"):
+                    raise AssertionError("the share was used twice")
+            assert await waiting(stores[0]) == 0
+        with trio.CancelScope() as scope:
+            async with stores[0].slots.lease(pool(2), PriorityClass.INTERACTIVE, "acme"):
+                scope.cancel()
+                await trio.sleep_forever()
+        assert await in_use(stores[0]) == 0
+
+
+async def test_no_share_no_slot(server) -> None:
+    """Of fewer slots than replicas nobody has a share: calls are refused as without sharing (GW-5)."""
+    async with two_replicas(server) as stores:
+        await lost(server, *stores)
+        with pytest.raises(StoreUnavailable), trio.fail_after(DEADLINE_S):
+            async with stores[0].slots.lease(pool(1), PriorityClass.INTERACTIVE, "acme"):
+                raise AssertionError("half a slot was given")
+
+
+async def test_without_sharing_calls_are_refused(server) -> None:
+    """By default a call is refused while the store is away (GW-11)."""
+    async with two_replicas(server, StorePolicy()) as stores:
+        await lost(server, *stores)
+        with pytest.raises(StoreUnavailable):
+            async with stores[0].slots.lease(pool(4), PriorityClass.INTERACTIVE, "acme"):
+                raise AssertionError("a slot was given without the store")
+
+
+async def test_paused_upstream_stays_paused(server) -> None:
+    """An upstream that was paused when the store was seen last gives nothing without it (GW-6)."""
+    async with two_replicas(server) as stores:
+        await stores[1].jobs.set_paused("ocr", paused=True)
+        await stores[0].tick()
+        await lost(server, *stores)
+        with pytest.raises(LineFull):
+            async with stores[0].slots.lease(pool(4), PriorityClass.INTERACTIVE, "acme", max_waiters=0):
+                raise AssertionError("a paused upstream gave a slot")
+        assert (await stores[0].slots.counts("ocr")).paused
+
+
+async def test_given_call_moves_within_its_share(server) -> None:
+    """Failover without the store takes a slot of the replica's share of another endpoint, or none (GW-6)."""
+    both = UpstreamSlots("ocr", (EndpointSlots("http://a", 2), EndpointSlots("http://b", 2)))
+    async with two_replicas(server) as stores, AsyncExitStack() as stack:
+        await lost(server, *stores)
+        slots = stores[0].slots
+        lease = await stack.enter_async_context(slots.lease(both, PriorityClass.INTERACTIVE, "acme"))
+        moved = await slots.move(lease, both, [lease.endpoint])
+        assert moved is not None
+        assert moved.endpoint != lease.endpoint
+        assert (await slots.counts("ocr")).in_use == {moved.endpoint: 1}
+        other = await stack.enter_async_context(slots.lease(both, PriorityClass.INTERACTIVE, "acme"))
+        assert other.endpoint == lease.endpoint
+        assert await slots.move(moved, both, [moved.endpoint]) is None
+        await back(server, *stores)
+        await until_true(lambda: in_use_at(stores[1]), {"http://a": 1, "http://b": 1})
+
+
+async def in_use_at(store) -> dict[str, int]:
+    return {url: n for url, n in (await store.slots.counts("ocr")).in_use.items() if n}
