@@ -17,7 +17,7 @@ before the step that extended it was sent. Then its block is cancelled, whatever
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -70,43 +70,39 @@ class RedisSlots:
     def __repr__(self) -> str:
         return f"<RedisSlots {len(self._held)} held, {len(self._waiting)} waiting>"
 
-    @asynccontextmanager
-    async def lease(
+    def lease(
         self, upstream: UpstreamSlots, cls: PriorityClass, tenant: str, *, max_waiters: int | None = None
-    ) -> AsyncIterator[Lease]:
+    ) -> AbstractAsyncContextManager[Lease]:
         """See `store.api.SlotPools.lease`."""
-        call = Call(self._new_name(), upstream, cls, tenant)
-        try:
-            endpoint = await self._wait(call, max_waiters)
-            await trio.lowlevel.checkpoint_if_cancelled()
-            with call.scope:
-                yield Lease(upstream.name, endpoint, call.name)
-            call.lost |= call.scope.cancelled_caught
-        finally:
-            self._held.pop(call.name, None)
-            if not call.refused:
-                self._release(call)
-        if call.lost:
-            raise LeaseLost(call.name)
+        return self._block(Call(self._new_name(), upstream, cls, tenant), max_waiters)
 
-    @asynccontextmanager
-    async def apart(
+    def apart(
         self, upstream: UpstreamSlots, cls: PriorityClass, tenant: str, endpoint: str
-    ) -> AsyncIterator[Lease]:
+    ) -> AbstractAsyncContextManager[Lease]:
         """Hold a slot inside the block that was given without the store, which is away; it is told of it by `adopt`.
 
         Raises:
             LeaseLost: as of `lease`, once the store knows of it.
         """
-        call = Call(self._new_name(), upstream, cls, tenant, endpoint, apart=True, known=False)
-        self._held[call.name] = call
+        call = Call(self._new_name(), upstream, cls, tenant, endpoint, apart=True, known=False, refused=True)
+        return self._block(call, None)
+
+    @asynccontextmanager
+    async def _block(self, call: Call, max_waiters: int | None) -> AsyncIterator[Lease]:
+        """The block of a call, which waits for a slot unless it has been given one."""
         try:
+            if call.endpoint is None:
+                endpoint = await self._wait(call, max_waiters)
+                await trio.lowlevel.checkpoint_if_cancelled()
+            else:
+                endpoint = call.endpoint
+                self._held[call.name] = call
             with call.scope:
-                yield Lease(upstream.name, endpoint, call.name)
+                yield Lease(call.upstream.name, endpoint, call.name)
             call.lost |= call.scope.cancelled_caught
         finally:
             self._held.pop(call.name, None)
-            if call.asked:
+            if not call.refused:
                 self._release(call)
         if call.lost:
             raise LeaseLost(call.name)
@@ -135,7 +131,7 @@ class RedisSlots:
         except StoreUnavailable:
             return  # it is away again, and told when it is back
         for call in calls:
-            call.asked = True
+            call.refused = False
 
     def moved_apart(self, lease: Lease, endpoint: str) -> Lease:
         """A call that the store does not know of has its slot at another endpoint."""
