@@ -76,9 +76,13 @@ class SharingSlots:
         return f"<SharingSlots one of {self._replicas}, {len(self._given)} given>"
 
     def seen(self, replicas: int, paused: Collection[str]) -> None:
-        """What the store said last: how many replicas live, and which upstreams are paused."""
+        """What the store said last: how many replicas live, and which upstreams are paused.
+
+        It hears again of what it would not note before (a full disk, no memory).
+        """
         self._replicas = max(1, replicas)
         self._own.gates.set_paused(paused)
+        self._slots.adopt()
 
     def back(self) -> None:
         """The store has been connected to again: it is told of what was given without it."""

@@ -161,6 +161,18 @@ async def test_slots_of_given_calls_come_back(server) -> None:
         await until_true(lambda: in_use(stores[1]), 0)
 
 
+async def test_store_that_would_not_note_calls_hears_of_them_again(server) -> None:
+    """What a store that is back refuses to note, it is told again with the next word of life (GW-6)."""
+    async with two_replicas(server) as stores, calls_at(stores[0]) as (calls,):
+        await lost(server, *stores)
+        await calls.begin(pool(4))
+        told, stores[0].pools.adopt = stores[0].pools.adopt, lambda: None
+        await back(server, *stores)
+        stores[0].pools.adopt = told
+        await stores[0].tick()
+        await until_true(lambda: in_use(stores[1]), 1)
+
+
 async def test_calls_from_before_count_in_the_share(server) -> None:
     """What a call holds since before the loss is part of its replica's share, and free for the next when it ends (GW-5)."""
     async with two_replicas(server) as stores, calls_at(stores[0]) as (calls,):
