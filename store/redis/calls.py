@@ -31,8 +31,6 @@ class Call:
     """It has nothing to give back."""
     answered: bool = False
     """Its endpoint has answered: a bar that is over is lifted with the release."""
-    apart: bool = False
-    """It was given its slot without the store."""
     known: bool = True
     """The store knows that it has its slot, or is asked for one."""
 

@@ -75,6 +75,7 @@ class RedisStore:
         self.jobs = RedisJobs(tools)
         tools.effects.tell_followers = self.jobs.tell_followers
         tools.effects.settle_groups = self.jobs.settle_groups
+        tools.effects.note_paused = self._note_paused
         self.payloads = tools.payloads
         self.pools = tools.slots
         """In the store. Callers have `slots`, which may give some without it."""
@@ -183,6 +184,10 @@ class RedisStore:
         except StoreUnavailable:
             self._gap, self._went_back = True, went_back or self._went_back
             raise
+
+    def _note_paused(self, upstream: str, paused: bool) -> None:  # noqa: FBT001  as the effect says it
+        if self.sharing is not None:
+            self.sharing.paused(upstream, is_paused=paused)
 
     def _ticked(self, ticked: "_Ticked") -> None:
         self._due.promoted(ticked.due)

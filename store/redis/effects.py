@@ -40,6 +40,8 @@ class Effects:
         """Has the followers of ended jobs told; set once, before the first step."""
         self.settle_groups: Callable[[], None]
         """Has done what steps have left to be done for groups; set once, before the first step."""
+        self.note_paused: Callable[[str, bool], None]
+        """Is told that an upstream was paused, or goes on; set once, before the first step."""
         self._replica = replica
         self._events = events
         self._offered = offered
@@ -53,6 +55,7 @@ class Effects:
             "h": events.dropped,
             "f": self._followers_wait,
             "g": self._groups_wait,
+            "p": self._paused,
         }
 
     def heard(self, effects: Sequence[Effect]) -> None:
@@ -81,3 +84,6 @@ class Effects:
 
     def _groups_wait(self) -> None:
         self.settle_groups()
+
+    def _paused(self, upstream: str, paused: int) -> None:
+        self.note_paused(upstream, bool(paused))

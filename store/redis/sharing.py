@@ -16,7 +16,7 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import trio
@@ -25,12 +25,15 @@ from msgspec import structs
 from store.errors import StoreUnavailable
 from store.job import PriorityClass
 from store.policy import Tenants, UpstreamSlots
+from store.redis.calls import Call
 from store.redis.slots import RedisSlots
 from store.slots import Slots
 from store.values import Lease, SlotCounts
 
 SETTLE_S: Final = 3.0
 """Each replica looks twice a second whether a store that was away is back."""
+RETURN_S: Final = 10.0
+"""So long after that fewer replicas than before are not believed: each says every five seconds that it lives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,10 @@ class _Caller:
     cls: PriorityClass
     tenant: str
     max_waiters: int | None
+
+    def who_stood_in_line(self) -> "_Caller":
+        """It changes the line: nobody refuses it then for those who stand there. Who would not wait still does not."""
+        return replace(self, max_waiters=None) if self.max_waiters else self
 
 
 class SharingSlots:
@@ -70,7 +77,9 @@ class SharingSlots:
         self._came_back = trio.Event()
         self._in_line: set[trio.CancelScope] = set()
         self._given: dict[str, Lease] = {}
-        """Leases of our own pools, by the name that their calls go by."""
+        """Leases of our own pools, by the name that their calls go by; until the store knows of them."""
+        self._latest: dict[str, UpstreamSlots] = {}
+        """Capacities as they came last, by upstream."""
 
     def __repr__(self) -> str:
         return f"<SharingSlots one of {self._replicas}, {len(self._given)} given>"
@@ -80,13 +89,19 @@ class SharingSlots:
 
         It hears again of what it would not note before (a full disk, no memory).
         """
-        self._replicas = max(1, replicas)
+        is_early = trio.current_time() < self._settled_at + RETURN_S
+        self._replicas = max(1, replicas, self._replicas if is_early else 0)
         self._own.gates.set_paused(paused)
-        self._slots.adopt()
+        self._slots.adopt(self._adopted)
+
+    def paused(self, upstream: str, *, is_paused: bool) -> None:
+        """An upstream was paused, or goes on."""
+        gates = self._own.gates
+        gates.set_paused(gates.paused | {upstream} if is_paused else gates.paused - {upstream})
 
     def back(self) -> None:
         """The store has been connected to again: it is told of what was given without it."""
-        self._slots.adopt()
+        self._slots.adopt(self._adopted)
         self._settled_at = trio.current_time() + SETTLE_S
         self._came_back.set()
 
@@ -113,6 +128,7 @@ class SharingSlots:
             StoreUnavailable: also when this replica has no share.
         """
         caller = _Caller(upstream, cls, tenant, max_waiters)
+        self._latest[upstream.name] = upstream
         try:
             async with AsyncExitStack() as stack:
                 lease: Lease | None = None
@@ -121,21 +137,26 @@ class SharingSlots:
                         lease = await self._lease_stores(stack, caller)
                     else:
                         lease = await self._lease_own(stack, caller)
+                    caller = caller.who_stood_in_line()
                 stack.callback(self._given.pop, lease.name, None)
                 yield lease
         finally:
             if not self._store_decides():
-                self._own.fit(self._share(upstream))
+                self._own.fit(self._share(self._latest[upstream.name]))
 
     async def move(self, lease: Lease, upstream: UpstreamSlots, tried: Collection[str]) -> Lease | None:
         """See `store.api.SlotPools.move`."""
+        self._latest[upstream.name] = upstream
         if self._slots.is_known(lease):
             return await self._slots.move(lease, upstream, tried)
         moved = await self._own.move(self._given[lease.name], self._share(upstream), tried)
         if moved is None:
             return None
         self._given[lease.name] = moved
-        return self._slots.moved_apart(lease, moved.endpoint)
+        lease = self._slots.moved_apart(lease, moved.endpoint)
+        if self._available():
+            self._slots.adopt(self._adopted)
+        return lease
 
     def answered(self, lease: Lease) -> None:
         """See `store.api.SlotPools.answered`."""
@@ -149,7 +170,9 @@ class SharingSlots:
             if self._available():
                 raise
         own = await self._own.counts(upstream)
-        return structs.replace(own, in_use=dict(self._slots.given_at(upstream) + Counter(own.in_use)))
+        return structs.replace(
+            own, in_use=dict(_by_endpoint(self._slots.given(upstream)) + Counter(own.in_use))
+        )
 
     async def _lease_stores(self, stack: AsyncExitStack, caller: _Caller) -> Lease | None:
         """A slot that the store gives; None when it is away, and this replica has a share."""
@@ -163,6 +186,8 @@ class SharingSlots:
 
     async def _lease_own(self, stack: AsyncExitStack, caller: _Caller) -> Lease | None:
         """A slot of our share; None when the store decides again first."""
+        if not self._available():
+            self._slots.ask_again()  # who stands in the store's line comes into ours
         given: Lease | None = None
         with trio.CancelScope() as waiting:
             self._in_line.add(waiting)
@@ -179,18 +204,35 @@ class SharingSlots:
         lease = await stack.enter_async_context(apart)
         self._given[lease.name] = given
         if self._available():
-            self._slots.adopt()
+            self._slots.adopt(self._adopted)
         return lease
 
+    def _adopted(self, name: str) -> None:
+        """The store knows of this lease, which is in our own pools no more."""
+        given = self._given.pop(name, None)
+        if given is not None:
+            self._own.fit(self._share(self._latest[given.upstream]))
+            self._own.release(given.upstream, given.name)
+
     def _has_share(self, upstream: UpstreamSlots) -> bool:
-        return any(each.slots >= self._replicas for each in upstream.endpoints)
+        return any(each.usable and each.slots >= self._replicas for each in upstream.endpoints)
 
     def _share(self, upstream: UpstreamSlots) -> UpstreamSlots:
         """What this replica may use of an upstream without asking."""
-        known = self._slots.given_at(upstream.name)
+        calls = self._slots.given(upstream.name)
+        known = _by_endpoint(calls)
         endpoints = tuple(
-            structs.replace(each, slots=max(0, each.slots // self._replicas - known[each.url]))
+            structs.replace(
+                each,
+                slots=max(0, (1 if each.alone else each.slots // self._replicas) - known[each.url]),
+            )
             for each in upstream.endpoints
         )
-        reserved = -(-upstream.reserved_interactive // self._replicas)
+        interactive = sum(call.cls is PriorityClass.INTERACTIVE for call in calls)
+        reserved = max(0, -(-upstream.reserved_interactive // self._replicas) - interactive)
         return structs.replace(upstream, endpoints=endpoints, reserved_interactive=reserved)
+
+
+def _by_endpoint(calls: Collection[Call]) -> Counter[str]:
+    """How many of these have their slots where, by URL."""
+    return Counter(call.endpoint for call in calls if call.endpoint is not None)

@@ -15,7 +15,6 @@ A lease is believed to be held until shortly before others may have its slot (`s
 before the step that extended it was sent. Then its block is cancelled, whatever the store says, or does not say.
 """
 
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -84,7 +83,7 @@ class RedisSlots:
         Raises:
             LeaseLost: as of `lease`, once the store knows of it.
         """
-        call = Call(self._new_name(), upstream, cls, tenant, endpoint, apart=True, known=False, refused=True)
+        call = Call(self._new_name(), upstream, cls, tenant, endpoint, known=False, refused=True)
         return self._block(call, None)
 
     @asynccontextmanager
@@ -107,17 +106,21 @@ class RedisSlots:
         if call.lost:
             raise LeaseLost(call.name)
 
-    def adopt(self) -> None:
-        """The store is back: have it told of the slots that were given without it, whether it has room for them or not."""
+    def adopt(self, adopted: Callable[[str], object]) -> None:
+        """The store is back: have it told of the slots that were given without it, whether it has room for them or not.
+
+        Args:
+            adopted: is told the name of each such lease, on the loop, once the store knows of it.
+        """
         calls = [call for call in self._held.values() if not call.known]
         if not calls:
             return
         until = self._trusted_until()
 
-        def adopted(_: int) -> None:
+        def note(_: int) -> None:
             for call in calls:
-                call.known = True
-                call.scope.deadline = until
+                call.known, call.scope.deadline = True, until
+                adopted(call.name)
 
         pools = _capacities(calls)
         asked = {
@@ -127,14 +130,17 @@ class RedisSlots:
         }
         step = Step("adopt", asked, tuple(pools.values()), bounded=False)
         try:
-            self.steps.post(step, len, adopted)
+            self.steps.post(step, len, note)
         except StoreUnavailable:
             return  # it is away again, and told when it is back
         for call in calls:
             call.refused = False
 
     def moved_apart(self, lease: Lease, endpoint: str) -> Lease:
-        """A call that the store does not know of has its slot at another endpoint."""
+        """A call that the store is not known to know of has its slot at another endpoint.
+
+        Where the store is just being told of the old one, `adopt` has to follow.
+        """
         self._held[lease.name].endpoint = endpoint
         return Lease(lease.upstream, endpoint, lease.name)
 
@@ -143,14 +149,9 @@ class RedisSlots:
         call = self._held.get(lease.name)
         return call is None or call.known
 
-    def given_at(self, upstream: str) -> Counter[str]:
-        """How many slots of each endpoint (its URL) the store has given to calls of this replica."""
-        calls = self._held.values()
-        return Counter(
-            call.endpoint
-            for call in calls
-            if call.endpoint and call.upstream.name == upstream and not call.apart
-        )
+    def given(self, upstream: str) -> list[Call]:
+        """Calls of this replica that have a slot there of which the store knows."""
+        return [call for call in self._known() if call.upstream.name == upstream]
 
     async def move(self, lease: Lease, upstream: UpstreamSlots, tried: Collection[str]) -> Lease | None:
         """See `store.api.SlotPools.move`."""
@@ -350,7 +351,7 @@ class RedisSlots:
                     self._wait_step(), lambda said: [each.decode() for each in said[0]]
                 )
             except StoreUnavailable:
-                if self._moves_on:
+                if self._moves_on and not self.steps.available:
                     self.ask_again()  # and be told that the store is away: this replica may have a slot for them
                 continue  # who waits is told when it asks; the next renewal comes soon
             self.ask_again(gone)

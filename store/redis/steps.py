@@ -68,6 +68,11 @@ class Steps:
         self._effects = effects
 
     @property
+    def available(self) -> bool:
+        """False while the store is known to be away."""
+        return self._line.available
+
+    @property
     def runs(self) -> int:
         """How often the server was found to be another process than before."""
         return self._line.runs

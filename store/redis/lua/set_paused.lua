@@ -10,4 +10,5 @@ else
   call('SREM', P .. 'paused', ARGS.up)
   arrange(ARGS.up)
 end
+effect('p', ARGS.up, ARGS.paused and 1 or 0)
 return reply(1)

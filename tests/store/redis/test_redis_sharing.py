@@ -1,12 +1,23 @@
 """Synchronous calls while the store is away: each replica gives its share of the slots, and never more (GW-5, GW-6)."""
 
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 
 import pytest
 import trio
 from link_world import until
-from real_world import DEADLINE_S, answered, replica
+from real_world import DEADLINE_S
 from redis_server import redis_server
+from sharing_world import (
+    back,
+    calls_at,
+    in_use,
+    in_use_at,
+    lost,
+    store_waiters,
+    two_replicas,
+    until_true,
+    waiting,
+)
 
 from store.errors import LineFull, StoreUnavailable
 from store.job import PriorityClass
@@ -20,77 +31,6 @@ SHARING = StorePolicy(share_on_loss=True)
 def server():
     with redis_server(appendonly="yes", appendfsync="always") as server:
         yield server
-
-
-@asynccontextmanager
-async def two_replicas(server, policy=SHARING):
-    """Two replicas that have seen each other."""
-    async with replica(server.url, "one", policy) as one, replica(server.url, "two", policy) as two:
-        await one.tick()
-        yield one, two
-
-
-async def lost(server, *stores) -> None:
-    """The store is away, and they know it."""
-    await trio.to_thread.run_sync(server.kill)
-    for store in stores:
-        with pytest.raises(StoreUnavailable):
-            await store.pools.counts("ocr")
-        await until(lambda store=store: not store.available())
-
-
-async def back(server, *stores) -> None:
-    """The store is back, with all that it knew, and they know it."""
-    await trio.to_thread.run_sync(server.start)
-    for store in stores:
-        await answered(lambda store=store: store.pools.counts("ocr"))
-
-
-async def in_use(store, upstream="ocr") -> int:
-    return sum((await store.slots.counts(upstream)).in_use.values())
-
-
-class Calls:
-    """Calls at one store, begun and ended by the test."""
-
-    def __init__(self, store, nursery):
-        self.store = store
-        self._nursery = nursery
-        self._ends = []
-
-    @property
-    def running(self) -> int:
-        return len(self._ends)
-
-    async def begin(self, upstream, *, max_waiters=0) -> None:
-        """Begin one, which must have a slot at once."""
-        await self._nursery.start(self._run, upstream, max_waiters)
-
-    def wait(self, upstream) -> None:
-        """Begin one that may stand in line."""
-        self._nursery.start_soon(self._run, upstream, None)
-
-    async def _run(self, upstream, max_waiters, task_status=trio.TASK_STATUS_IGNORED) -> None:
-        over = trio.Event()
-        async with self.store.slots.lease(
-            upstream, PriorityClass.INTERACTIVE, "acme", max_waiters=max_waiters
-        ):
-            self._ends.append(over)
-            task_status.started()
-            await over.wait()
-
-    def end_one(self) -> None:
-        self._ends.pop().set()
-
-
-@asynccontextmanager
-async def calls_at(*stores):
-    """Calls of each, ended with the block."""
-    async with trio.open_nursery() as nursery:
-        made = [Calls(store, nursery) for store in stores]
-        with trio.fail_after(DEADLINE_S):
-            yield made
-        nursery.cancel_scope.cancel()
 
 
 async def test_each_replica_gives_its_share(server) -> None:
@@ -118,33 +58,22 @@ async def test_each_replica_gives_its_share(server) -> None:
         assert await in_use(stores[0]) == 4
 
 
-async def until_true(ask, expected) -> None:
-    """Ask until this is the answer."""
-    with trio.fail_after(DEADLINE_S):
-        while await answered(ask) != expected:  # noqa: ASYNC110  the store tells nobody
-            await trio.sleep(0.02)
-
-
 async def test_back_store_decides_when_all_have_told_it(server) -> None:
     """A replica that finds the store first takes nothing there that another has given meanwhile and yet to tell (GW-5)."""
     async with two_replicas(server) as stores, calls_at(*stores) as (ours, theirs):
         await lost(server, *stores)
         for calls in (ours, theirs):
             await calls.begin(pool(2))
-        told, stores[1].pools.adopt = stores[1].pools.adopt, lambda: None
+        told, stores[1].pools.adopt = stores[1].pools.adopt, lambda _: None
         await back(server, *stores)
         ours.wait(pool(2))
         await until_true(lambda: in_use(stores[0]), 1)
         assert ours.running == 1
         stores[1].pools.adopt = told
-        told()
+        stores[1].sharing.back()
         await until_true(lambda: in_use(stores[0]), 2)
         await until_true(lambda: store_waiters(stores[0]), 1)
         assert ours.running == 1
-
-
-async def store_waiters(store) -> int:
-    return sum((await store.pools.counts("ocr")).waiting.values())
 
 
 async def test_slots_of_given_calls_come_back(server) -> None:
@@ -166,7 +95,7 @@ async def test_store_that_would_not_note_calls_hears_of_them_again(server) -> No
     async with two_replicas(server) as stores, calls_at(stores[0]) as (calls,):
         await lost(server, *stores)
         await calls.begin(pool(4))
-        told, stores[0].pools.adopt = stores[0].pools.adopt, lambda: None
+        told, stores[0].pools.adopt = stores[0].pools.adopt, lambda _: None
         await back(server, *stores)
         stores[0].pools.adopt = told
         await stores[0].tick()
@@ -195,10 +124,6 @@ async def test_caller_in_the_stores_line_gets_a_share(server) -> None:
         assert ours.running == 0
         await lost(server, *stores)
         await until(lambda: ours.running == 1)
-
-
-async def waiting(store) -> int:
-    return sum((await store.slots.counts("ocr")).waiting.values())
 
 
 async def test_caller_in_its_own_line_asks_the_store_again(server) -> None:
@@ -276,7 +201,3 @@ async def test_given_call_moves_within_its_share(server) -> None:
         assert await slots.move(moved, both, [moved.endpoint]) is None
         await back(server, *stores)
         await until_true(lambda: in_use_at(stores[1]), {"http://a": 1, "http://b": 1})
-
-
-async def in_use_at(store) -> dict[str, int]:
-    return {url: n for url, n in (await store.slots.counts("ocr")).in_use.items() if n}
