@@ -121,7 +121,7 @@ async def test_call_that_ends_gives_by_the_latest_capacities(server) -> None:
         assert await waiting(stores[0]) == 1
         calls.end_one()
         await until_true(lambda: waiting(stores[0]), 0)
-        assert calls.running == 2
+        await until(lambda: calls.running == 2)
 
 
 async def test_endpoint_on_trial_has_one_call(server) -> None:
