@@ -22,7 +22,7 @@ from typing import Final
 import trio
 from msgspec import structs
 
-from store.errors import StoreUnavailable
+from store.errors import LeaseLost, StoreUnavailable
 from store.job import PriorityClass
 from store.policy import Tenants, UpstreamSlots
 from store.redis.calls import Call
@@ -149,7 +149,10 @@ class SharingSlots:
         self._latest[upstream.name] = upstream
         if self._slots.is_known(lease):
             return await self._slots.move(lease, upstream, tried)
-        moved = await self._own.move(self._given[lease.name], self._share(upstream), tried)
+        try:
+            moved = await self._own.move(self._given[lease.name], self._share(upstream), tried)
+        except LeaseLost:  # the store has come to know of it just now
+            return await self._slots.move(lease, upstream, tried)
         if moved is None:
             return None
         self._given[lease.name] = moved

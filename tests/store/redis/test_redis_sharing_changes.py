@@ -89,6 +89,26 @@ async def test_call_moves_while_the_store_is_told_of_it(server) -> None:
         await until_true(lambda: in_use_at(stores[1]), {})
 
 
+async def test_store_comes_to_know_of_a_call_that_is_moving(server) -> None:
+    """A call whose store is told of it while it looks for another endpoint moves there, by the store (GW-6)."""
+    async with two_replicas(server) as stores:
+        await lost(server, *stores)
+        slots, own = stores[0].slots, stores[0].sharing._own
+        async with slots.lease(BOTH, INTERACTIVE, "acme", max_waiters=0) as lease:
+            move = own.move
+
+            async def move_late(*args):
+                await back(server, *stores)
+                await until(lambda: stores[0].pools.is_known(lease))
+                return await move(*args)
+
+            own.move = move_late
+            moved = await slots.move(lease, BOTH, [lease.endpoint])
+            assert moved is not None
+            assert moved.endpoint != lease.endpoint
+            assert await in_use_at(stores[1]) == {moved.endpoint: 1}
+
+
 async def test_who_stood_in_line_is_not_refused(server) -> None:
     """A line that is full turns away nobody who stood in line before: in the store's, or in that of a replica (GW-6)."""
     async with two_replicas(server) as stores, calls_at(*stores) as (ours, theirs):
