@@ -43,3 +43,10 @@ def shared_redis() -> Iterator[RedisServer]:
     """One server for all tests of this process that do it no harm: each takes a prefix of its own."""
     with redis_server() as server:
         yield server
+
+
+@pytest.fixture
+def durable_redis() -> Iterator[RedisServer]:
+    """A server of the test's own, to be killed and started: it loses nothing that it has answered."""
+    with redis_server(appendonly="yes", appendfsync="always") as server:
+        yield server

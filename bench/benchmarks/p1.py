@@ -10,7 +10,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
 
@@ -165,19 +165,11 @@ class Talk:
 
     async def one_by_one(self, number: int) -> list[float]:
         """So many requests on one connection; the duration of each, ms."""
-        connection, samples_ms = Connection(self.side.url), list[float]()
-        for _ in range(number):
-            await self._ask(connection, samples_ms)
-        connection.close()
-        return samples_ms
+        return await _one_by_one(self.side.url, number, self._ask)
 
     async def directly(self, number: int) -> list[float]:
         """The same to the stub itself."""
-        connection, samples_ms = Connection(self._stub), list[float]()
-        for _ in range(number):
-            await _chat(connection, next(self._names), {"Content-Type": "application/json"}, samples_ms)
-        connection.close()
-        return samples_ms
+        return await _one_by_one(self._stub, number, self._chat)
 
     async def keep_busy(self, seconds: float) -> list[float]:
         """Keep CONNECTIONS connections busy; the duration of each request, ms."""
@@ -212,18 +204,26 @@ class Talk:
     async def _ask(self, connection: Connection, samples_ms: list[float]) -> None:
         self._asked += 1
         if not self._hello:
-            await _chat(connection, next(self._names), self._headers, samples_ms)
+            await self._chat(connection, samples_ms)
             return
         answer = await timed(connection.get("/"), samples_ms)
         if (answer.status, answer.body) != (200, b"hello"):
             raise InvalidRunError(f"hello was answered with {answer.status}: {answer.body[:200]!r}")
 
+    async def _chat(self, connection: Connection, samples_ms: list[float]) -> None:
+        name = next(self._names)
+        answer = await timed(connection.post(PATH, request_of(name), self._headers), samples_ms)
+        check_answer(name, answer)
 
-async def _chat(
-    connection: Connection, name: str, headers: Mapping[str, str], samples_ms: list[float]
-) -> None:
-    answer = await timed(connection.post(PATH, request_of(name), headers), samples_ms)
-    check_answer(name, answer)
+
+async def _one_by_one(
+    url: str, number: int, ask: Callable[[Connection, list[float]], Awaitable[None]]
+) -> list[float]:
+    connection, samples_ms = Connection(url), list[float]()
+    for _ in range(number):
+        await ask(connection, samples_ms)
+    connection.close()
+    return samples_ms
 
 
 class _Shares:

@@ -159,6 +159,7 @@ def test_redact_takes_what_the_audit_stream_can_follow(faults, parse, upstream, 
             "longer than jobs.processing_timeout_s",
         ),
         ("audit: {sinks: []}", "nothing is audited"),
+        ("slots: {on_store_loss: share}", "there is no store that could be lost"),
     ],
 )
 def test_what_is_probably_not_meant_is_a_warning(parse, upstream, section, advice):

@@ -1,13 +1,11 @@
 """GW-18, GW-11: calls through two real replicas whose Redis goes away and comes back."""
 
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import pytest
 import trio
 from gateway_process import audit_events, running, until
-from redis_server import RedisServer, redis_server
+from redis_server import RedisServer
 from test_process_llm import ASK, OK, write
 from test_process_redis import until_ready
 
@@ -18,13 +16,7 @@ CHAT = "/v1/chat/completions"
 SLOTS, REPLICAS = 4, 2
 
 
-@pytest.fixture
-def redis() -> Iterator[RedisServer]:
-    with redis_server(appendonly="yes", appendfsync="always") as server:
-        yield server
-
-
-async def test_process_llm_shares_slots_without_redis(tmp_path: Path, redis: RedisServer) -> None:
+async def test_process_llm_shares_slots_without_redis(tmp_path: Path, durable_redis: RedisServer) -> None:
     """`on_store_loss: share`: without Redis each of two replicas serves calls on half of the slots, all are audited, and
     Redis is told of the calls that run when it is back (GW-18)."""
     gate = Counted(message(OK))
@@ -33,12 +25,14 @@ async def test_process_llm_shares_slots_without_redis(tmp_path: Path, redis: Red
         for name in ("one", "two"):
             folder = tmp_path / name
             folder.mkdir()
-            kept = f"coordination: redis\nredis: {{url: '{redis.url}'}}\nslots: {{on_store_loss: share}}"
+            kept = (
+                f"coordination: redis\nredis: {{url: '{durable_redis.url}'}}\nslots: {{on_store_loss: share}}"
+            )
             config = write(folder, kept, stub.url, slots=SLOTS)
             gateways.append(await stack.enter_async_context(running(config, folder / "log")))
             clients.append(await stack.enter_async_context(gateways[-1].client()))
-        await until_seen(redis)
-        await trio.to_thread.run_sync(redis.kill)
+        await until_seen(durable_redis)
+        await trio.to_thread.run_sync(durable_redis.kill)
         for gateway in gateways:
             await until_ready(gateway, "store_unavailable")
         statuses: list[int] = []
@@ -50,7 +44,7 @@ async def test_process_llm_shares_slots_without_redis(tmp_path: Path, redis: Red
             for number in range(SLOTS * 3):
                 nursery.start_soon(ask, number)
             await until(lambda: len(stub.requests) == SLOTS)
-            await trio.to_thread.run_sync(redis.start)
+            await trio.to_thread.run_sync(durable_redis.start)
             for gateway in gateways:
                 await until_ready(gateway)
             assert len(stub.requests) == SLOTS

@@ -7,7 +7,7 @@ import trio
 from link_world import until
 from real_world import DEADLINE_S, answered, replica
 
-from store.errors import StoreUnavailable
+from store.errors import LineFull, StoreUnavailable
 from store.job import PriorityClass
 from store.policy import StorePolicy
 
@@ -102,3 +102,10 @@ async def waiting(store) -> int:
 
 async def in_use_at(store) -> dict[str, int]:
     return {url: n for url, n in (await store.slots.counts("ocr")).in_use.items() if n}
+
+
+async def refused(store, upstream, cls=PriorityClass.INTERACTIVE) -> None:
+    """A call that would not wait gets no slot."""
+    with pytest.raises(LineFull):
+        async with store.slots.lease(upstream, cls, "acme", max_waiters=0):
+            raise AssertionError("a slot was given that nobody has")
